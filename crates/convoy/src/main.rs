@@ -1,0 +1,2 @@
+//! convoy
+fn main() {}

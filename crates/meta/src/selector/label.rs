@@ -1,0 +1,3 @@
+//! placeholder
+/// placeholder
+#[derive(Clone, Debug, Default)] pub struct LabelSelector;

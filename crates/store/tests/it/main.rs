@@ -1,0 +1,4 @@
+//! The in-memory store against the suite and the model.
+
+mod fault;
+mod memory;
