@@ -30,7 +30,7 @@ pub struct Subject {
     /// Whether a watch reports progress for changes outside its range.
     pub progress: Progress,
     /// Whatever must live as long as the store, such as a temporary directory.
-    pub keep: Option<Box<dyn Any + Send>>,
+    pub keep: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// How a case lets time pass.

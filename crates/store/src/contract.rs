@@ -26,7 +26,7 @@ pub trait Store: Send + Sync + 'static {
     /// The newest value of one key, linearizable.
     fn get(&self, key: &Key) -> impl Future<Output = Result<Option<Entry>, ReadError>> + Send;
 
-    /// The first `limit` entries of a range in key order, all as of one revision.
+    /// The first `limit` entries of a range in key order, all as of one revision. A limit of zero only counts.
     fn list(
         &self,
         range: &Range,
@@ -35,17 +35,23 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Page, ReadError>> + Send;
 
     /// Every change in the range with a revision greater than `after`.
+    ///
+    /// It fails, at once or as its first item, as [`WatchError::Compacted`] if events are gone and as
+    /// [`WatchError::WentBack`] if the store has never reached `after`. Stores in this process also report
+    /// progress at once, with an empty batch, when only keys outside the range change; others need not.
     fn watch(
         &self,
         range: &Range,
         after: Revision,
     ) -> impl Future<Output = Result<Events, WatchError>> + Send;
 
-    /// Carries out a transaction, or says why not.
+    /// Carries out a transaction, or says why not. Refusals are found in this order: malformed, a requirement
+    /// that does not hold, a missing lease.
     fn commit(&self, txn: Txn) -> impl Future<Output = Result<Revision, CommitError>> + Send;
 
     /// Forgets history: afterwards reads and watches from before `before` may fail as `Compacted`.
-    /// The newest value of every key stays.
+    /// The newest value of every key stays. What is compacted already may be compacted again; a revision in
+    /// the future is [`CommitError::Rejected`].
     fn compact(&self, before: Revision) -> impl Future<Output = Result<(), CommitError>> + Send;
 }
 

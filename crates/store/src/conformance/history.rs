@@ -29,7 +29,10 @@ pub(super) async fn a_list_shows_the_revision_it_was_asked_for(it: Subject) {
         [(one, &["a=1"]), (two, &["a=1", "b=1"]), (three, &["a=2", "b=1"]), (four, &["a=2"])];
     for (revision, entries) in expected {
         let page = list(store, &everything(), ReadAt::Revision(revision), ALL).await;
-        assert_eq!((show(&page), page.revision), (entries.iter().map(|it| (*it).to_owned()).collect(), revision));
+        assert_eq!(
+            (show(&page), page.revision),
+            (entries.iter().map(|it| (*it).to_owned()).collect(), revision)
+        );
     }
     let page = list(store, &everything(), ReadAt::Revision(three), ALL).await;
     assert_eq!((page.entries[0].created, page.entries[0].modified), (one, three));
@@ -132,7 +135,8 @@ pub(super) async fn compaction_twice_is_fine(it: Subject) {
 pub(super) async fn many_keys_are_listed_and_counted(it: Subject) {
     let store = &it.store;
     for chunk in 0..20 {
-        let txn = (0..100).fold(Txn::new(), |txn, n| txn.put(&key(&format!("{chunk:02}-{n:02}")), text("value")));
+        let txn =
+            (0..100).fold(Txn::new(), |txn, n| txn.put(&key(&format!("{chunk:02}-{n:02}")), text("value")));
         store.commit(txn).await.expect("a hundred puts fit");
     }
     let page = list(store, &everything(), ReadAt::Latest, 500).await;

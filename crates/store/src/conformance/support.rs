@@ -7,8 +7,8 @@ use futures_util::StreamExt;
 
 use super::{Subject, Time};
 use crate::{
-    Batch, Entry, Event, Events, Key, LeaseId, Leases, Page, Range, ReadAt, Revision, SharedStore, Store, Txn,
-    WatchError,
+    Batch, Entry, Event, Events, Key, LeaseId, Leases, Page, Range, ReadAt, Revision, SharedStore, Store,
+    Txn, WatchError,
 };
 
 /// More entries than any case writes.
@@ -99,7 +99,11 @@ pub(super) fn check_batch(batch: &Batch, seen: Revision) {
     let revisions: Vec<Revision> = batch.events.iter().map(Event::revision).collect();
     assert!(revisions.is_sorted(), "events out of order: {revisions:?}");
     assert!(revisions.iter().all(|it| *it > seen), "events repeated: {revisions:?} after {seen}");
-    assert!(revisions.iter().all(|it| *it <= batch.revision), "events beyond {}: {revisions:?}", batch.revision);
+    assert!(
+        revisions.iter().all(|it| *it <= batch.revision),
+        "events beyond {}: {revisions:?}",
+        batch.revision
+    );
     assert!(batch.revision >= seen, "progress went back from {seen} to {}", batch.revision);
 }
 
@@ -111,7 +115,9 @@ pub(super) async fn watch_error(store: &SharedStore, after: Revision) -> WatchEr
     };
     loop {
         match events.next().await.expect("a watch must not end without an error") {
-            Ok(batch) => assert!(batch.events.is_empty(), "events came although the watch cannot work: {batch:?}"),
+            Ok(batch) => {
+                assert!(batch.events.is_empty(), "events came although the watch cannot work: {batch:?}")
+            }
             Err(error) => return error,
         }
     }

@@ -74,14 +74,20 @@ pub(super) async fn the_first_unmet_requirement_is_named_and_current_values_are_
         Err(CommitError::Unmet { failed, current, revision }) => {
             assert_eq!(failed, 2);
             assert_eq!(current, expected);
-            assert_eq!(current[2].as_ref().map(|it| (it.modified, it.value.clone())), Some((newer, text("2"))));
+            assert_eq!(
+                current[2].as_ref().map(|it| (it.modified, it.value.clone())),
+                Some((newer, text("2")))
+            );
             assert_eq!(revision, newer);
         }
         other => panic!("expected Unmet, got {other:?}"),
     }
     let absent = Txn::new().require_at(&key("absent"), a);
     let unmet = store.commit(absent).await;
-    assert!(matches!(&unmet, Err(CommitError::Unmet { failed: 0, current, .. }) if current == &[None]), "{unmet:?}");
+    assert!(
+        matches!(&unmet, Err(CommitError::Unmet { failed: 0, current, .. }) if current == &[None]),
+        "{unmet:?}"
+    );
 }
 
 pub(super) async fn requirements_alone_are_checked(it: Subject) {
@@ -137,7 +143,8 @@ pub(super) async fn many_keys_change_in_one_transaction(it: Subject) {
 pub(super) async fn a_value_of_one_mebibyte_is_kept(it: Subject) {
     let store = &it.store;
     let before = current(store).await;
-    let bytes: Vec<u8> = (0_u32..1 << 18).flat_map(|it| it.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let bytes: Vec<u8> =
+        (0_u32..1 << 18).flat_map(|it| it.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let value = Bytes::from(bytes);
     store.commit(Txn::new().put(&key("large"), value.clone())).await.expect("a mebibyte fits");
     assert!(get(store, "large").await.is_some_and(|it| it.value == value), "the value differs");
@@ -173,9 +180,8 @@ async fn increment(store: SharedStore, times: usize) -> Vec<Revision> {
     let mut revisions = Vec::new();
     while revisions.len() < times {
         let value: u64 = String::from_utf8_lossy(&entry.value).parse().expect("the counter must be a number");
-        let txn = Txn::new()
-            .require_at(&entry.key, entry.modified)
-            .put(&entry.key, text(&(value + 1).to_string()));
+        let txn =
+            Txn::new().require_at(&entry.key, entry.modified).put(&entry.key, text(&(value + 1).to_string()));
         match store.commit(txn).await {
             Ok(revision) => {
                 revisions.push(revision);
@@ -209,6 +215,9 @@ pub(super) async fn concurrent_creations_have_one_winner(it: Subject) {
             }
         }
         let value = get(&it.store, &name).await.expect("somebody must have won").value;
-        assert_eq!(winners.iter().map(usize::to_string).collect::<Vec<_>>(), [String::from_utf8_lossy(&value)]);
+        assert_eq!(
+            winners.iter().map(usize::to_string).collect::<Vec<_>>(),
+            [String::from_utf8_lossy(&value)]
+        );
     }
 }

@@ -80,7 +80,8 @@ pub(super) async fn a_revision_is_never_split_over_batches(it: Subject) {
     let before = current(store).await;
     let mut live = watch(store, &everything(), before).await;
     for round in 0..40 {
-        let txn = (0..50).fold(Txn::new(), |txn, n| txn.put(&key(&format!("{n:02}")), text(&round.to_string())));
+        let txn =
+            (0..50).fold(Txn::new(), |txn, n| txn.put(&key(&format!("{n:02}")), text(&round.to_string())));
         store.commit(txn).await.expect("fifty puts fit");
     }
     let mut replay = watch(store, &everything(), before).await;
@@ -111,7 +112,8 @@ pub(super) async fn a_watch_reports_progress_for_other_keys(it: Subject) {
     for n in 0..3 {
         let revision = put(store, "noisy", &n.to_string()).await;
         let limit = Duration::from_secs(1);
-        let batch = tokio::time::timeout(limit, next_batch(&mut events)).await.expect("progress must be prompt");
+        let batch =
+            tokio::time::timeout(limit, next_batch(&mut events)).await.expect("progress must be prompt");
         assert_eq!((batch.revision, batch.events.len()), (revision, 0));
     }
 }
