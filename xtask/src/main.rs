@@ -1,2 +1,73 @@
-//! Repository chores.
-fn main() {}
+//! Repository chores, as programs: `cargo xtask` runs them, the same on a desk and in CI.
+//!
+//! Start at [`main`]: one line per command. What is deliberately not here: anything the server needs
+//! at run time, and any dependency beyond reading JSON. Nothing is installed into the system; tools
+//! that are missing go under `target/tools`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its terminal")]
+
+mod bench;
+mod ci;
+mod clients;
+mod deny;
+mod etcd;
+mod layers;
+mod metadata;
+mod run;
+mod soak;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  ci                            everything below that a change must pass, cheapest first
+  fmt-check                     rustfmt, without writing
+  tidy                          repository rules that no compiler knows
+  layers                        the arrows between crates, against ARCHITECTURE.md
+  deny                          licences and banned crates
+  clippy                        lints over all targets, warnings are errors
+  doc                           rustdoc, warnings are errors
+  etcd                          finds a real etcd or puts one under target/tools; prints its path
+  test [FILTER]                 all tests: etcd, kubectl, Python and Node clients included
+  soak [NAME] [--rounds N] [--seed N]
+                                the long form of a named test; without a name: the list
+  bench [--seconds N] [--json]  the table of speeds and sizes, each with its target";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<()> {
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("help", args),
+    };
+    match command {
+        "ci" => ci::all(),
+        "fmt-check" => ci::fmt_check(),
+        "tidy" => tidy::check(),
+        "layers" => layers::check(),
+        "deny" => deny::check(),
+        "clippy" => ci::clippy(),
+        "doc" => ci::doc(),
+        "etcd" => etcd::print(),
+        "test" => test::all(rest),
+        "soak" => soak::one(rest),
+        "bench" => bench::table(rest),
+        "help" | "-h" | "--help" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("no command `{other}`\n\n{USAGE}"),
+    }
+}

@@ -1,0 +1,103 @@
+//! The long forms of tests that CI runs in short: `cargo xtask soak NAME`.
+//!
+//! A test reads how long it should run from the environment (`CONVOY_SOAK_ROUNDS`,
+//! `CONVOY_SOAK_SEED`); its short form is what it does without. Add a row to [`SOAKS`] for a new one.
+
+use anyhow::{Context, Result, bail};
+
+use crate::run::{self, cargo};
+use crate::test::Tools;
+
+/// One long test.
+struct Soak {
+    name: &'static str,
+    package: &'static str,
+    /// What `cargo test` is asked to build: `--test it` or `--lib`.
+    target: &'static [&'static str],
+    filter: &'static str,
+    rounds: u32,
+    about: &'static str,
+}
+
+const IT: &[&str] = &["--test", "it"];
+
+const SOAKS: &[Soak] = &[
+    Soak {
+        name: "durability-embedded",
+        package: "convoy",
+        target: IT,
+        filter: "durability::embedded_",
+        rounds: 200,
+        about: "random load, kill -9, restart: nothing acknowledged is lost (rounds = kills)",
+    },
+    Soak {
+        name: "durability-etcd",
+        package: "convoy",
+        target: IT,
+        filter: "durability::etcd_",
+        rounds: 50,
+        about: "the same on etcd; server and etcd are killed in turn",
+    },
+    Soak {
+        name: "watch",
+        package: "convoy",
+        target: IT,
+        filter: "watch_soak::",
+        rounds: 20_000,
+        about: "200 watchers against the store's history, restarts and compactions between (rounds = writes)",
+    },
+    Soak {
+        name: "hostile",
+        package: "convoy",
+        target: IT,
+        filter: "hostile::",
+        rounds: 2_000,
+        about: "oversized, deep, slow, half-open and mutated requests (rounds = mutated requests)",
+    },
+];
+
+/// Runs one, or lists them all.
+pub fn one(args: &[String]) -> Result<()> {
+    let Some((name, options)) = args.split_first() else {
+        return list();
+    };
+    let soak = SOAKS.iter().find(|it| it.name == name).with_context(|| format!("no soak `{name}`"))?;
+    let (rounds, seed) = parse(soak, options)?;
+    let tools = Tools::find();
+    tools.report_missing();
+    println!("soak {name}: {rounds} rounds, seed {seed}");
+    let mut command = cargo();
+    command
+        .args(["test", "--release", "--locked", "-p", soak.package])
+        .args(soak.target)
+        .args(["--", soak.filter, "--nocapture", "--test-threads=1"])
+        .env("CONVOY_SOAK", "1")
+        .env("CONVOY_SOAK_ROUNDS", rounds.to_string())
+        .env("CONVOY_SOAK_SEED", seed.to_string());
+    tools.give_to(&mut command);
+    run::run(&mut command)?;
+    println!("soak {name}: passed; again with: cargo xtask soak {name} --rounds {rounds} --seed {seed}");
+    Ok(())
+}
+
+fn list() -> Result<()> {
+    for Soak { name, rounds, about, .. } in SOAKS {
+        println!("{name:<22} {rounds:>6} rounds  {about}");
+    }
+    Ok(())
+}
+
+fn parse(soak: &Soak, options: &[String]) -> Result<(u32, u64)> {
+    let mut rounds = soak.rounds;
+    let mut seed = 1;
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        let value = options.next().with_context(|| format!("{option} wants a number"))?;
+        match option.as_str() {
+            "--rounds" => rounds = value.parse().context("--rounds")?,
+            "--seed" => seed = value.parse().context("--seed")?,
+            other => bail!("no option `{other}`"),
+        }
+    }
+    Ok((rounds, seed))
+}
