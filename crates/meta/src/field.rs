@@ -87,7 +87,12 @@ impl FieldError {
 
     /// The value, shown as given (a number, or JSON), is not acceptable.
     pub fn invalid_shown(field: impl Into<String>, shown: String, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: FieldProblem::Invalid, shown: Some(shown), detail: detail.into() }
+        Self {
+            field: field.into(),
+            problem: FieldProblem::Invalid,
+            shown: Some(shown),
+            detail: detail.into(),
+        }
     }
 
     /// The text is none of the supported ones.
@@ -144,14 +149,19 @@ impl fmt::Display for FieldError {
     }
 }
 
+/// At most this many errors are collected about one object.
+pub const MAX_FIELD_ERRORS: usize = 1000;
+
 /// All fields of one object that are wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldErrors(pub Vec<FieldError>);
 
 impl FieldErrors {
-    /// Adds one.
+    /// Adds one. Beyond [`MAX_FIELD_ERRORS`] nothing is added: an answer to garbage must not outgrow the garbage.
     pub fn push(&mut self, error: FieldError) {
-        self.0.push(error);
+        if self.0.len() < MAX_FIELD_ERRORS {
+            self.0.push(error);
+        }
     }
 
     /// Whether nothing is wrong.
@@ -161,7 +171,13 @@ impl FieldErrors {
 
     /// The 422 answer about an object of this kind and name.
     pub fn into_status(self, kind: &GroupKind, name: &str) -> Status {
-        let texts: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        // The message says everything once; the causes keep what was found twice.
+        let mut texts: Vec<String> = Vec::new();
+        for text in self.0.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let joined = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -175,11 +191,8 @@ impl FieldErrors {
                 field: it.field.clone(),
             })
             .collect();
-        let mut status = Status::failure(
-            422,
-            Reason::Invalid,
-            format!("{kind} {} is invalid: {joined}", quote(name)),
-        );
+        let mut status =
+            Status::failure(422, Reason::Invalid, format!("{kind} {} is invalid: {joined}", quote(name)));
         status.details = Some(Box::new(Details {
             name: name.to_owned(),
             group: kind.group.to_string(),

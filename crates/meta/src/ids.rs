@@ -78,7 +78,11 @@ pub struct GroupVersionResource {
 
 impl GroupVersionResource {
     /// A group, a version and a resource.
-    pub fn new(group: impl Into<Arc<str>>, version: impl Into<Arc<str>>, resource: impl Into<Arc<str>>) -> Self {
+    pub fn new(
+        group: impl Into<Arc<str>>,
+        version: impl Into<Arc<str>>,
+        resource: impl Into<Arc<str>>,
+    ) -> Self {
         Self { group: group.into(), version: ApiVersion::new(version), resource: resource.into() }
     }
 
@@ -111,7 +115,11 @@ impl GroupKind {
 
 impl fmt::Display for GroupKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.kind) } else { write!(f, "{}.{}", self.kind, self.group) }
+        if self.group.is_empty() {
+            f.write_str(&self.kind)
+        } else {
+            write!(f, "{}.{}", self.kind, self.group)
+        }
     }
 }
 

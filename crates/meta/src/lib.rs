@@ -12,6 +12,7 @@ pub mod object;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod validate;
 pub mod version;
 
 pub use field::{FieldError, FieldErrors};

@@ -180,7 +180,8 @@ impl Status {
 
     /// 404 about an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::failure(404, Reason::NotFound, format!("{resource} {} not found", quote(name))).about(resource, name)
+        Self::failure(404, Reason::NotFound, format!("{resource} {} not found", quote(name)))
+            .about(resource, name)
     }
 
     /// 404 about a path that no resource answers to.
@@ -205,7 +206,8 @@ impl Status {
 
     /// 409 with upstream's words for a stale resourceVersion.
     pub fn modified(resource: &GroupResource, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(resource, name, why)
     }
 
@@ -231,7 +233,8 @@ impl Status {
 
     /// 405.
     pub fn method_not_supported(resource: &GroupResource, verb: &str) -> Self {
-        let message = format!("{verb} is not supported on resources of kind {}", quote(&resource.to_string()));
+        let message =
+            format!("{verb} is not supported on resources of kind {}", quote(&resource.to_string()));
         let mut status = Self::failure(405, Reason::MethodNotAllowed, message);
         status.details = Some(Box::new(Details {
             group: resource.group.to_string(),
@@ -251,8 +254,7 @@ impl Status {
 
     /// 406 with the list of what could have been asked for.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
-        let message =
-            format!("only the following media types are accepted: {}", accepted.join(", "));
+        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(406, Reason::NotAcceptable, message)
     }
 
@@ -267,7 +269,11 @@ impl Status {
 
     /// 413.
     pub fn too_large(message: impl Into<String>) -> Self {
-        Self::failure(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {}", message.into()))
+        Self::failure(
+            413,
+            Reason::RequestEntityTooLarge,
+            format!("Request entity too large: {}", message.into()),
+        )
     }
 
     /// 410: history is gone, list again.

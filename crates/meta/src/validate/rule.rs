@@ -1,0 +1,84 @@
+//! Which names the objects of a resource may have.
+
+use crate::name;
+
+/// How the objects of a resource are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameRule {
+    /// A DNS subdomain; what most kinds and all custom resources use.
+    #[default]
+    Subdomain,
+    /// A DNS label, without dots: namespaces, and what becomes part of a host name.
+    Label,
+    /// A DNS label that starts with a letter: services.
+    Dns1035Label,
+    /// Anything that can stand in a path: RBAC, which has names such as `system:node`.
+    PathSegment,
+    /// A subdomain short enough that a job's suffix fits: cron jobs.
+    CronJob,
+    /// `<group>.<resource>`: storage versions.
+    StorageVersion,
+}
+
+/// The rule for a built-in resource.
+pub fn name_rule(group: &str, resource: &str) -> NameRule {
+    match (group, resource) {
+        ("", "namespaces") | ("apps", "statefulsets") => NameRule::Label,
+        ("", "services") => NameRule::Dns1035Label,
+        ("rbac.authorization.k8s.io", _)
+        | ("" | "events.k8s.io", "events")
+        | ("certificates.k8s.io", "certificatesigningrequests")
+        | ("apiregistration.k8s.io", "apiservices") => NameRule::PathSegment,
+        ("batch", "cronjobs") => NameRule::CronJob,
+        ("internal.apiserver.k8s.io", "storageversions") => NameRule::StorageVersion,
+        _ => NameRule::Subdomain,
+    }
+}
+
+impl NameRule {
+    /// What is wrong with the name.
+    pub fn check(self, text: &str) -> Vec<String> {
+        match self {
+            Self::Subdomain => name::dns_subdomain(text),
+            Self::Label => name::dns_label(text),
+            Self::Dns1035Label => name::dns_1035_label(text),
+            Self::PathSegment => name::path_segment(text),
+            Self::CronJob => {
+                let mut complaints = name::dns_subdomain(text);
+                if text.len() > 52 {
+                    complaints.push("must be no more than 52 characters".to_owned());
+                }
+                complaints
+            }
+            Self::StorageVersion => storage_version(text),
+        }
+    }
+
+    /// What is wrong with the beginning of a name, as in `generateName`. It may end with a hyphen.
+    pub fn check_prefix(self, text: &str) -> Vec<String> {
+        if self == Self::PathSegment {
+            return name::path_segment_prefix(text);
+        }
+        // Upstream puts a letter in the place of the last two characters.
+        match text.strip_suffix('-') {
+            Some(before) if !before.is_empty() => {
+                let mut masked = before.to_owned();
+                masked.pop();
+                masked.push('a');
+                self.check(&masked)
+            }
+            _ => self.check(text),
+        }
+    }
+}
+
+fn storage_version(text: &str) -> Vec<String> {
+    let Some((group, resource)) = text.rsplit_once('.') else {
+        return vec!["name must be in the form of <group>.<resource>".to_owned()];
+    };
+    let mut complaints: Vec<String> =
+        name::dns_subdomain(group).into_iter().map(|it| format!("the group segment {it}")).collect();
+    complaints
+        .extend(name::dns_1035_label(resource).into_iter().map(|it| format!("the resource segment {it}")));
+    complaints
+}
