@@ -1,1 +1,22 @@
-//! catalog
+//! The built-in resources and their life per release: what a server of a release serves, stores and can read.
+//!
+//! Responsible for the facts (kinds, scopes, verbs, subresources, storage versions, feature gates), for the choice
+//! that `--emulated-version`, `--runtime-config` and `--feature-gates` make among them, and for the discovery
+//! documents that describe the choice.
+//! Deliberately not here: schemas, custom resources, HTTP, anything async, any I/O, any clock, any process global.
+//! Start reading at [`Catalog`], then [`Definition`] and [`discovery`].
+#![warn(missing_docs)]
+
+mod catalog;
+mod definition;
+pub mod discovery;
+mod gates;
+mod runtime_config;
+mod table;
+mod verb;
+
+pub use catalog::{Catalog, CatalogError, FIRST_RELEASE, Group, LAST_RELEASE};
+pub use definition::{Definition, Deprecation, Origin, Served, Subresource};
+pub use gates::{FeatureGates, Gate, GateError, GateSpec, Stage};
+pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
+pub use verb::{Verb, Verbs};
