@@ -1,0 +1,271 @@
+//! Watches that outlive their connection.
+//!
+//! # Flow
+//! A watch opens a stream at one member, waits until etcd confirms it, and asks for the current revision:
+//! only a store that is not older than what was delivered may go on. Then it hands on complete revisions.
+//! When the stream ends it begins again at the next member, behind the last revision it handed on.
+//!
+//! # Guarantees
+//! Every event once, in order, never half a revision. Ends only when events are gone (`Compacted`) or the
+//! store is another one (`WentBack`).
+//!
+//! # Assumptions
+//! etcd orders the events of a watch by revision and splits one revision over several answers only as
+//! fragments. etcd keeps every event *after* its compaction revision; one *at* it may be gone (old releases drop
+//! removals), so a watch starts at the last revision it knows, not behind it, and skips what it has.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use store::{Batch, Event, Events, Range, Revision, WatchError};
+use tonic::{Status, Streaming};
+
+use crate::{
+    client::{MAX_ANSWER, Pause, Turn, request},
+    convert::{event, number, revision},
+    failure::Failure,
+    guard::Freshness,
+    layout::holds_all_objects,
+    proto::{
+        ResponseHeader, WatchCreateRequest, WatchRequest, WatchResponse, event::EventType,
+        watch_client::WatchClient, watch_request::RequestUnion,
+    },
+    store::Inner,
+};
+
+/// Begins to watch; the first connection is made here, so that a caller hears of an etcd that is not there.
+pub(crate) async fn open(inner: Arc<Inner>, range: Range, after: Revision) -> Result<Events, WatchError> {
+    let scope = if holds_all_objects(&range) { Scope::Everything } else { Scope::Range };
+    let mut watch = Watch { inner, range, scope, done: after, held: Vec::new(), stream: None };
+    let give_up = watch.inner.client.clock.monotonic() + watch.inner.client.request_timeout;
+    let mut pause = Pause::default();
+    while let Err(failure) = watch.connect().await {
+        let client = &watch.inner.client;
+        if matches!(failure, End::Final(_)) || client.clock.monotonic() >= give_up {
+            return Err(failure.into_error());
+        }
+        client.clock.sleep(pause.next()).await;
+    }
+    Ok(Box::pin(stream::unfold(Some(watch), async |watch| {
+        let mut watch = watch?;
+        match watch.next().await {
+            Ok(batch) => Some((Ok(batch), Some(watch))),
+            Err(error) => Some((Err(error), None)),
+        }
+    })))
+}
+
+/// The oldest revision that etcd can still show, if it says so.
+pub(crate) async fn oldest(inner: &Inner) -> Option<Revision> {
+    let create = WatchCreateRequest { key: inner.layout.probe(), start_revision: 1, ..Default::default() };
+    let (_, channel) = inner.client.watch_channel();
+    let look = async {
+        let mut answers = start(channel, create).await?;
+        while let Some(answer) = answers.message().await? {
+            if answer.compact_revision > 0 {
+                return Ok(Some(revision(answer.compact_revision)));
+            }
+        }
+        Ok(None)
+    };
+    inner.client.within(inner.client.request_timeout, look).await.ok().flatten()
+}
+
+/// What etcd is asked to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// The range, and only that.
+    Range,
+    /// Every write there is, so that each of them is progress.
+    Everything,
+}
+
+struct Watch {
+    inner: Arc<Inner>,
+    range: Range,
+    scope: Scope,
+    /// Everything up to here was handed on.
+    done: Revision,
+    /// Events of revisions whose rest is still to come, with those that are not ours as nothing.
+    held: Vec<(Revision, Option<Event>)>,
+    stream: Option<(Turn, Streaming<WatchResponse>)>,
+}
+
+/// Why a stream is of no use any more.
+enum End {
+    /// Another one may be.
+    Lost(String),
+    /// The watch is over.
+    Final(WatchError),
+}
+
+impl End {
+    fn into_error(self) -> WatchError {
+        match self {
+            End::Lost(text) => WatchError::Interrupted(text),
+            End::Final(error) => error,
+        }
+    }
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        match failure.into_watch_error() {
+            WatchError::Interrupted(text) => End::Lost(text),
+            error => End::Final(error),
+        }
+    }
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<Batch, WatchError> {
+        let mut pause = Pause::default();
+        loop {
+            match self.step().await {
+                Ok(Some(batch)) => return Ok(batch),
+                Ok(None) => {}
+                Err(End::Final(error)) => return Err(error),
+                Err(End::Lost(text)) => {
+                    tracing::warn!(after = %self.done, "the watch of etcd begins again: {text}");
+                    if let Some((turn, _)) = self.stream.take() {
+                        self.inner.client.leave(turn);
+                    }
+                    self.inner.client.clock.sleep(pause.next()).await;
+                }
+            }
+        }
+    }
+
+    /// Takes one answer, or makes the connection that brings the next.
+    async fn step(&mut self) -> Result<Option<Batch>, End> {
+        let Some((_, stream)) = &mut self.stream else {
+            return self.connect().await.map(|()| None);
+        };
+        match stream.message().await {
+            Ok(Some(answer)) => self.take(answer),
+            Ok(None) => Err(End::Lost("etcd ended the stream".into())),
+            Err(status) => Err(Failure::from(&status).into()),
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(), End> {
+        self.held.clear();
+        self.inner.client.guard.before_request().map_err(Failure::WentBack)?;
+        let create = self.create_request()?;
+        let client = &self.inner.client;
+        let (turn, channel) = client.watch_channel();
+        let opened = async {
+            let mut answers = start(channel, create).await?;
+            let first = answers.message().await?;
+            Ok((answers, first.ok_or_else(|| Status::unavailable("etcd ended the stream at once"))?))
+        };
+        let (answers, first) = match client.within(client.request_timeout, opened).await {
+            Ok(it) => it,
+            Err(failure) => {
+                client.leave(turn);
+                return Err(failure.into());
+            }
+        };
+        self.take(first)?;
+        self.check_revision().await?;
+        self.stream = Some((turn, answers));
+        Ok(())
+    }
+
+    /// A restored etcd would wait quietly until it reaches our revision again.
+    async fn check_revision(&self) -> Result<(), End> {
+        let asked = self.inner.current().await;
+        self.inner.client.guard.before_request().map_err(Failure::WentBack)?;
+        match asked {
+            Ok(now) if now < self.done => Err(End::Final(WatchError::WentBack { seen: self.done, now })),
+            Ok(_) => Ok(()),
+            Err(error) => Err(End::Lost(error.to_string())),
+        }
+    }
+
+    fn create_request(&self) -> Result<WatchCreateRequest, End> {
+        let everything = || (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
+        let range = match self.scope {
+            Scope::Everything => Some(everything()),
+            Scope::Range => self.inner.layout.range(&self.range),
+        };
+        let (key, range_end) =
+            range.ok_or_else(|| End::Final(WatchError::Interrupted("the range holds no keys".into())))?;
+        // Zero would mean "from now on"; nothing ever happened at revision one.
+        let start_revision = number(self.done).unwrap_or(i64::MAX).max(1);
+        Ok(WatchCreateRequest { key, range_end, start_revision, progress_notify: true, fragment: true })
+    }
+
+    fn take(&mut self, answer: WatchResponse) -> Result<Option<Batch>, End> {
+        let header = answer.header.ok_or_else(|| End::Lost("an answer without a header".into()))?;
+        self.inner.client.guard.answered(&header, Freshness::Local).map_err(Failure::WentBack)?;
+        if answer.compact_revision > 0 {
+            let oldest = revision(answer.compact_revision);
+            return Err(End::Final(WatchError::Compacted { oldest }));
+        }
+        if answer.canceled {
+            return Err(self.cancelled(&answer.cancel_reason));
+        }
+        if answer.created {
+            return Ok(None);
+        }
+        if answer.events.is_empty() && !answer.fragment && self.held.is_empty() {
+            return Ok(self.progress(&header));
+        }
+        self.hold(&answer);
+        Ok(self.hand_on(answer.fragment))
+    }
+
+    fn cancelled(&mut self, reason: &str) -> End {
+        if reason.contains("permission denied") && self.scope == Scope::Everything {
+            // Then only what is ours moves us forward, which is what one may see.
+            self.scope = Scope::Range;
+        }
+        End::Lost(format!("etcd cancelled the watch: {reason}"))
+    }
+
+    fn progress(&mut self, header: &ResponseHeader) -> Option<Batch> {
+        let now = revision(header.revision);
+        if now <= self.done {
+            return None;
+        }
+        self.done = now;
+        Some(Batch { revision: now, events: Vec::new() })
+    }
+
+    fn hold(&mut self, answer: &WatchResponse) {
+        for it in &answer.events {
+            let Some(kv) = &it.kv else { continue };
+            let at = revision(kv.mod_revision);
+            if at > self.done {
+                let is_delete = it.r#type() == EventType::Delete;
+                let ours = event(&self.inner.layout, is_delete, kv);
+                self.held.push((at, ours.filter(|it| self.range.contains(it.key().as_str()))));
+            }
+        }
+    }
+
+    /// Hands on the revisions that are complete: all, or all but the last if a fragment may follow.
+    fn hand_on(&mut self, more_follows: bool) -> Option<Batch> {
+        let last = self.held.last()?.0;
+        let complete =
+            if more_follows { self.held.partition_point(|(at, _)| *at < last) } else { self.held.len() };
+        let rest = self.held.split_off(complete);
+        let ready = std::mem::replace(&mut self.held, rest);
+        let revision = ready.last()?.0;
+        self.done = revision;
+        Some(Batch { revision, events: ready.into_iter().filter_map(|(_, event)| event).collect() })
+    }
+}
+
+async fn start(
+    channel: tonic::transport::Channel,
+    create: WatchCreateRequest,
+) -> Result<Streaming<WatchResponse>, Status> {
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    // Our half of the stream stays open for as long as we want to hear.
+    let asks = stream::iter([create]).chain(stream::pending());
+    let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+    Ok(client.watch(request(asks)).await?.into_inner())
+}

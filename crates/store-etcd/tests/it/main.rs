@@ -1,0 +1,14 @@
+//! The store on a real etcd: the contract, crashes, cuts, clusters, certificates, prefixes.
+//! Each test starts its own etcd; without one every test fails, unless `CONVOY_SKIP_ETCD=1`.
+
+mod cluster;
+mod conformance;
+mod crash;
+mod history;
+mod large;
+mod network;
+mod prefix;
+mod proxy;
+mod restore;
+mod support;
+mod tls;
