@@ -1,0 +1,114 @@
+//! One change of one object, as watchers get it, and its frame on the wire, made once and shared by all.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use store::{Key, Revision};
+
+use crate::Item;
+
+/// What a watch event says happened, from the point of view of one watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// The object came into view.
+    Added,
+    /// The object is another one now.
+    Modified,
+    /// The object went out of view.
+    Deleted,
+}
+
+impl EventType {
+    /// As on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// One change. At least one of `before` and `after` is there.
+#[derive(Debug)]
+pub struct Change {
+    /// When it happened.
+    pub revision: Revision,
+    /// The object before; nothing if it was created.
+    pub before: Option<Arc<Item>>,
+    /// The object after; nothing if it was removed, or became unreadable.
+    pub after: Option<Arc<Item>>,
+    frames: [OnceLock<Bytes>; 3],
+}
+
+impl Change {
+    /// Nothing, if there was and is nothing to see.
+    pub(crate) fn new(
+        revision: Revision,
+        before: Option<Arc<Item>>,
+        after: Option<Arc<Item>>,
+    ) -> Option<Self> {
+        let is_visible = before.is_some() || after.is_some();
+        is_visible.then(|| Self { revision, before, after, frames: Default::default() })
+    }
+
+    /// The key of the object.
+    pub fn key(&self) -> &Key {
+        self.either(EventType::Added).key()
+    }
+
+    /// The event for a watcher that sees every object of the collection.
+    pub fn event(&self) -> EventType {
+        match (&self.before, &self.after) {
+            (Some(_), Some(_)) => EventType::Modified,
+            (Some(_), None) => EventType::Deleted,
+            (None, _) => EventType::Added,
+        }
+    }
+
+    /// The object that an event of this type carries: a deletion shows the object as it was before, but
+    /// with the resourceVersion of the change.
+    pub fn text(&self, event: EventType) -> Bytes {
+        let item = self.either(event);
+        if item.revision() == self.revision { item.text().clone() } else { item.text_at(self.revision) }
+    }
+
+    /// `{"type":"ADDED","object":{…}}` and a line end, in the storage version. Made once per type.
+    pub fn frame(&self, event: EventType) -> Bytes {
+        let frame = match event {
+            EventType::Added => &self.frames[0],
+            EventType::Modified => &self.frames[1],
+            EventType::Deleted => &self.frames[2],
+        };
+        frame.get_or_init(|| self.make_frame(event)).clone()
+    }
+
+    /// What the change costs while it is remembered: the object, and a frame of it.
+    pub(crate) fn cost(&self) -> usize {
+        size_of::<Self>() + 2 * self.either(self.event()).text().len()
+    }
+
+    fn make_frame(&self, event: EventType) -> Bytes {
+        let item = self.either(event);
+        let mut frame = Vec::with_capacity(item.text().len() + 40);
+        frame.extend_from_slice(b"{\"type\":\"");
+        frame.extend_from_slice(event.as_str().as_bytes());
+        frame.extend_from_slice(b"\",\"object\":");
+        if item.revision() == self.revision {
+            frame.extend_from_slice(item.text());
+        } else {
+            item.write_at(self.revision, &mut frame);
+        }
+        frame.extend_from_slice(b"}\n");
+        frame.into()
+    }
+
+    /// The object before for a deletion and after for anything else, or the only one there is.
+    fn either(&self, event: EventType) -> &Arc<Item> {
+        let (first, second) = match event {
+            EventType::Deleted => (&self.before, &self.after),
+            EventType::Added | EventType::Modified => (&self.after, &self.before),
+        };
+        first.as_ref().or(second.as_ref()).expect("a change must have an object: the constructor checks it")
+    }
+}
