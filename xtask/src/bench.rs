@@ -15,7 +15,7 @@ pub fn table(args: &[String]) -> Result<()> {
     bench.arg("--convoy").arg(release.join("convoy"));
     match etcd::ensure() {
         Ok(etcd) => {
-            bench.arg("--etcd").arg(etcd.path);
+            bench.arg("--etcd").env("CONVOY_ETCD", etcd.path);
         }
         Err(error) => println!("!!! the rows on etcd are left out: {error:#}"),
     }

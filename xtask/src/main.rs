@@ -34,7 +34,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test [FILTER]                 all tests: etcd, kubectl, Python and Node clients included
   soak [NAME] [--rounds N] [--seed N]
                                 the long form of a named test; without a name: the list
-  bench [--seconds N] [--json]  the table of speeds and sizes, each with its target";
+  bench [--seconds N] [--objects N] [--only start|load|etcd|fanout|memory] [--json]
+                                the table of speeds and sizes, each with its target";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

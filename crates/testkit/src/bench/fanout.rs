@@ -1,0 +1,150 @@
+//! Watch fan-out: writes at a steady rate, many watchers, and how long a change takes to each of them.
+//!
+//! The clock starts before a write is sent and stops when a watcher has read the event, so the commit
+//! is part of the figure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::load::Latency;
+use super::wire::{Connection, Target};
+
+/// What to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct FanOut {
+    pub watchers: usize,
+    pub writes_per_second: u32,
+    pub seconds: u32,
+}
+
+/// Watches `collection` and writes `name` in it; latencies of all events at all watchers.
+pub async fn run(target: &Target, collection: &str, config: FanOut) -> Result<Latency> {
+    let FanOut { watchers, writes_per_second, seconds } = config;
+    let origin = Instant::now();
+    let writes = writes_per_second * seconds;
+    let (report, mut reports) = mpsc::channel(watchers);
+    let mut tasks = JoinSet::new();
+    // Handshakes are dear; a few at a time keeps them from starving each other.
+    let handshakes = Arc::new(Semaphore::new(16));
+    let (ready, mut readies) = mpsc::channel(watchers);
+    for _ in 0..watchers {
+        let (target, report, ready) = (target.clone(), report.clone(), ready.clone());
+        let request =
+            target.request("GET", &format!("{collection}?watch=true&labelSelector=bench%3Dfanout"), b"");
+        let handshakes = Arc::clone(&handshakes);
+        tasks.spawn(async move {
+            let permit = handshakes.acquire_owned().await.context("the semaphore must stay open")?;
+            let mut connection = target.connect().await?;
+            let status = connection.begin(&request).await?;
+            drop(permit);
+            if status != 200 {
+                bail!("the watch was refused with {status}");
+            }
+            ready.send(()).await.ok();
+            report.send(receive(&mut connection, writes, origin).await?).await.ok();
+            Ok(())
+        });
+    }
+    drop((report, ready));
+    for _ in 0..watchers {
+        if readies.recv().await.is_none() {
+            bail!("a watcher could not start: {:?}", tasks.join_next().await);
+        }
+    }
+    let wait = Duration::from_secs(1) / writes_per_second;
+    send(target, collection, writes, wait, origin).await?;
+    let mut samples = Vec::new();
+    while let Some(some) = reports.recv().await {
+        samples.extend::<Vec<Duration>>(some);
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(Latency::new(samples))
+}
+
+/// Creates one object per tick; several connections, so that a slow commit does not slow the rate.
+async fn send(target: &Target, collection: &str, writes: u32, wait: Duration, origin: Instant) -> Result<()> {
+    let (work, queue) = mpsc::channel::<u32>(1024);
+    let queue = Arc::new(tokio::sync::Mutex::new(queue));
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let mut connection = target.connect().await?;
+        let (target, collection, queue) = (target.clone(), collection.to_owned(), Arc::clone(&queue));
+        tasks.spawn(async move {
+            loop {
+                let next = queue.lock().await.recv().await;
+                let Some(number) = next else { return Ok(()) };
+                let body = object(number, origin);
+                let reply =
+                    connection.exchange(&target.request("POST", &collection, body.as_bytes())).await?;
+                if reply.status != 201 {
+                    bail!("a create was answered with {}", reply.status);
+                }
+            }
+        });
+    }
+    let mut tick = tokio::time::interval(wait);
+    for number in 0..writes {
+        tick.tick().await;
+        work.send(number).await.context("the writers must live")?;
+    }
+    drop(work);
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+fn object(number: u32, origin: Instant) -> String {
+    let at = origin.elapsed().as_nanos();
+    let filler = "x".repeat(900);
+    format!(
+        "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"fan-{at}-{number}\",\
+         \"labels\":{{\"bench\":\"fanout\"}}}},\"data\":{{\"sent\":\"{at}\",\"filler\":\"{filler}\"}}}}"
+    )
+}
+
+async fn receive(connection: &mut Connection, writes: u32, origin: Instant) -> Result<Vec<Duration>> {
+    let mut samples = Vec::new();
+    let mut text = Vec::new();
+    while samples.len() < usize::try_from(writes).context("a count must fit")? {
+        if !connection.chunk(&mut text).await? {
+            bail!("the watch ended after {} of {writes} events", samples.len());
+        }
+        let now = origin.elapsed();
+        while let Some(end) = text.iter().position(|it| *it == b'\n') {
+            if let Some(sent) = sent_at(&text[..end]) {
+                samples.push(now.saturating_sub(sent));
+            }
+            text.drain(..=end);
+        }
+    }
+    Ok(samples)
+}
+
+/// When the object of an event was sent, as written into it.
+fn sent_at(line: &[u8]) -> Option<Duration> {
+    let mark = b"\"sent\":\"";
+    let at = line.windows(mark.len()).position(|it| it == mark)? + mark.len();
+    let digits = line[at..].iter().take_while(|it| it.is_ascii_digit()).count();
+    let nanos: u64 = std::str::from_utf8(&line[at..at + digits]).ok()?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_sending_is_found_in_an_event() {
+        let line = br#"{"type":"ADDED","object":{"data":{"filler":"x","sent":"1500"}}}"#;
+        assert_eq!(sent_at(line), Some(Duration::from_nanos(1500)));
+        assert_eq!(sent_at(b"{}"), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! HTTP/1.1 over TLS with as little as possible in between: requests are bytes made beforehand,
+//! answers are counted, not kept.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::client::tls_config;
+
+/// How to reach a server, and who asks.
+#[derive(Clone)]
+pub struct Target {
+    connector: TlsConnector,
+    address: String,
+    token: String,
+}
+
+/// One connection, one request at a time.
+pub struct Connection {
+    stream: TlsStream<TcpStream>,
+    buffer: Vec<u8>,
+    /// What of the buffer is used up.
+    at: usize,
+}
+
+/// A finished answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Reply {
+    pub status: u16,
+    pub bytes: usize,
+}
+
+impl Target {
+    /// `base` is `https://HOST:PORT`.
+    pub fn new(base: &str, ca_pem: &[u8], token: &str) -> Result<Target> {
+        let address = base.trim_start_matches("https://").trim_end_matches('/').to_owned();
+        let connector = TlsConnector::from(Arc::new(tls_config(ca_pem)?));
+        Ok(Target { connector, address, token: token.to_owned() })
+    }
+
+    pub async fn connect(&self) -> Result<Connection> {
+        let tcp = TcpStream::connect(&self.address).await.context("cannot connect")?;
+        tcp.set_nodelay(true)?;
+        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
+        let name = ServerName::try_from(host.to_owned()).context("the host must be a name")?;
+        let stream = self.connector.connect(name, tcp).await.context("no TLS")?;
+        Ok(Connection { stream, buffer: Vec::with_capacity(64 << 10), at: 0 })
+    }
+
+    /// A request as bytes.
+    pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: application/json\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            self.address,
+            self.token,
+            body.len()
+        );
+        [head.as_bytes(), body].concat()
+    }
+}
+
+impl Connection {
+    /// Sends a request and counts the answer.
+    pub async fn exchange(&mut self, request: &[u8]) -> Result<Reply> {
+        self.send(request).await?;
+        let head = self.head().await?;
+        let bytes = match head.length {
+            Length::Bytes(n_bytes) => {
+                self.skip(n_bytes).await?;
+                n_bytes
+            }
+            Length::Chunked => self.skip_chunks().await?,
+        };
+        Ok(Reply { status: head.status, bytes })
+    }
+
+    /// Sends a request and reads the start of an answer that goes on in chunks; see [`Connection::chunk`].
+    pub async fn begin(&mut self, request: &[u8]) -> Result<u16> {
+        self.send(request).await?;
+        Ok(self.head().await?.status)
+    }
+
+    /// The next chunk of an answer, appended to `out`; false at the end.
+    pub async fn chunk(&mut self, out: &mut Vec<u8>) -> Result<bool> {
+        let n_bytes = self.chunk_size().await?;
+        let mut left = n_bytes;
+        while left > 0 {
+            if self.at == self.buffer.len() {
+                self.fill().await?;
+            }
+            let now = left.min(self.buffer.len() - self.at);
+            out.extend_from_slice(&self.buffer[self.at..self.at + now]);
+            self.at += now;
+            left -= now;
+        }
+        self.line().await?;
+        Ok(n_bytes > 0)
+    }
+
+    async fn send(&mut self, request: &[u8]) -> Result<()> {
+        self.stream.write_all(request).await?;
+        self.stream.flush().await.context("cannot send")
+    }
+
+    async fn head(&mut self) -> Result<Head> {
+        let status = self.line().await?;
+        let status = status.split(' ').nth(1).and_then(|it| it.parse().ok()).context("no status line")?;
+        let mut length = Length::Bytes(0);
+        loop {
+            let line = self.line().await?.to_ascii_lowercase();
+            if line.is_empty() {
+                return Ok(Head { status, length });
+            }
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = Length::Bytes(value.trim().parse().context("content-length")?);
+            } else if line.starts_with("transfer-encoding:") {
+                length = Length::Chunked;
+            }
+        }
+    }
+
+    async fn skip_chunks(&mut self) -> Result<usize> {
+        let mut total = 0;
+        loop {
+            let n_bytes = self.chunk_size().await?;
+            self.skip(n_bytes).await?;
+            self.line().await?;
+            if n_bytes == 0 {
+                return Ok(total);
+            }
+            total += n_bytes;
+        }
+    }
+
+    async fn chunk_size(&mut self) -> Result<usize> {
+        let line = self.line().await?;
+        usize::from_str_radix(line.trim(), 16).with_context(|| format!("no chunk size: {line:?}"))
+    }
+
+    /// The next line, without its end.
+    async fn line(&mut self) -> Result<String> {
+        let mut searched = self.at;
+        loop {
+            if let Some(end) = self.buffer[searched..].iter().position(|it| *it == b'\n') {
+                let end = searched + end;
+                let line = String::from_utf8_lossy(&self.buffer[self.at..end]).trim_end().to_owned();
+                self.at = end + 1;
+                return Ok(line);
+            }
+            let pending = self.buffer.len() - self.at;
+            if pending > 64 << 10 {
+                bail!("a line without end");
+            }
+            self.fill().await?;
+            searched = self.at + pending;
+        }
+    }
+
+    async fn skip(&mut self, mut n_bytes: usize) -> Result<()> {
+        loop {
+            let now = n_bytes.min(self.buffer.len() - self.at);
+            self.at += now;
+            n_bytes -= now;
+            if n_bytes == 0 {
+                return Ok(());
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Drops what is used up and reads more.
+    async fn fill(&mut self) -> Result<()> {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        if self.stream.read_buf(&mut self.buffer).await? == 0 {
+            bail!("the connection was closed");
+        }
+        Ok(())
+    }
+}
+
+struct Head {
+    status: u16,
+    length: Length,
+}
+
+enum Length {
+    Bytes(usize),
+    Chunked,
+}
