@@ -1,1 +1,87 @@
-//! registry
+//! What a create, update, patch, delete, get, list or watch *does*: everything but HTTP.
+//!
+//! Responsible for the steps of every verb, for the behaviour that is special to a kind, and for turning store
+//! and cache outcomes into answers in the API's own words ([`meta::Status`]).
+//! Deliberately not here: HTTP, authentication and authorization, engines.
+//! Start reading at [`write`](mod@write); each verb reads as a list of steps.
+
+pub mod continue_token;
+pub mod delete;
+pub mod events;
+pub mod fields;
+pub mod kind;
+pub mod limits;
+pub mod list;
+pub mod outcome;
+pub mod read;
+pub mod resource_version;
+pub mod serve;
+pub mod strategy;
+pub mod target;
+pub mod unenforced;
+pub mod watch;
+pub mod write;
+
+use std::{sync::Arc, time::Duration};
+
+use cache::Cache;
+use fleet::Encodings;
+use store::{SharedClock, SharedStore};
+
+pub use delete::{DeleteOptions, Deleted, Preconditions};
+pub use kind::{Kind, Kinds};
+pub use list::{ListOptions, ListPage, Listed};
+pub use outcome::Written;
+pub use target::Target;
+pub use watch::{WatchEvent, WatchOptions, WatchStream};
+pub use write::{Patch, Review, WriteOptions, anything};
+
+/// All verbs on all kinds, over one store and its cache.
+pub struct Registry {
+    pub(crate) kinds: Kinds,
+    pub(crate) store: SharedStore,
+    pub(crate) cache: Cache,
+    pub(crate) encodings: Arc<Encodings>,
+    pub(crate) clock: SharedClock,
+    pub(crate) config: RegistryConfig,
+    pub(crate) event_leases: events::EventLeases,
+}
+
+/// Settings of the registry.
+#[derive(Clone, Debug)]
+pub struct RegistryConfig {
+    /// How long Events are kept.
+    pub event_ttl: Duration,
+    /// Policies and quotas may be created though nothing enforces them.
+    pub allow_unenforced_policies: bool,
+}
+
+impl Registry {
+    /// Over a store and the cache in front of it.
+    pub fn new(
+        kinds: Kinds,
+        store: SharedStore,
+        cache: Cache,
+        encodings: Arc<Encodings>,
+        clock: SharedClock,
+        config: RegistryConfig,
+    ) -> Self {
+        let event_leases = events::EventLeases::new(config.event_ttl);
+        Self { kinds, store, cache, encodings, clock, config, event_leases }
+    }
+
+    /// The kinds that can be asked for.
+    pub fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
+    /// The cache that reads are served from.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The clock of this server.
+    pub fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+}

@@ -1,0 +1,309 @@
+//! DELETE and DELETECOLLECTION.
+//!
+//! An object that nothing holds is removed at once. One with finalizers, or a pod that runs on a node, is only marked;
+//! it goes when the last finalizer does or when its grace period is set to zero.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use cache::Item;
+use futures_util::{StreamExt, stream};
+use meta::{GroupResource, Status, Value, object};
+use serde::Deserialize;
+use store::{CommitError, Require, Store, Txn};
+
+use crate::{
+    ListOptions, ListPage, Registry, Target, WriteOptions, limits, outcome, resource_version::Wanted, serve,
+    strategy::Special, write::Setback,
+};
+
+/// A `DeleteOptions` body, with what the query string adds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DeleteOptions {
+    /// How long the object may still run.
+    pub grace_period_seconds: Option<i64>,
+    /// What must hold.
+    pub preconditions: Option<Preconditions>,
+    /// What happens to dependents.
+    pub propagation_policy: Option<String>,
+    /// The older form of the same.
+    pub orphan_dependents: Option<bool>,
+    /// `["All"]` for a dry run.
+    pub dry_run: Vec<String>,
+}
+
+/// What must hold for a deletion to happen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Preconditions {
+    /// This very object, not another of the same name.
+    pub uid: Option<String>,
+    /// In this very state.
+    pub resource_version: Option<String>,
+}
+
+/// What a deletion led to.
+#[derive(Clone, Debug)]
+pub enum Deleted {
+    /// The object is gone.
+    Gone {
+        /// What is told about it.
+        uid: String,
+    },
+    /// The object is marked and still there, in the client's version.
+    Marked(Bytes),
+}
+
+enum Plan {
+    Remove,
+    Mark(Value),
+    /// It is marked already.
+    Nothing,
+}
+
+impl Registry {
+    /// Deletes one object, or marks it.
+    pub async fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+        check_options(options)?;
+        let mut current = self.collection(target)?.get(target.key().as_str());
+        let mut is_fresh = false;
+        for _ in 0..limits::MAX_ATTEMPTS {
+            let setback = match &current {
+                None => Setback::Refused(Status::not_found(&target.kind.resource, &target.name)),
+                Some(item) => match self.delete_item(target, options, item).await {
+                    Ok(deleted) => return Ok(deleted),
+                    Err(setback) => setback,
+                },
+            };
+            match setback {
+                Setback::Refused(status) if is_fresh => return Err(status),
+                Setback::Refused(_) => current = self.fresh(target).await?,
+                Setback::Raced(entry) => current = entry.map(|it| self.decode(target, &it)).transpose()?,
+            }
+            is_fresh = true;
+        }
+        Err(Status::modified(&target.kind.resource, &target.name))
+    }
+
+    async fn delete_item(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        item: &Item,
+    ) -> Result<Deleted, Setback> {
+        let old = serve::tree(target, item);
+        check_preconditions(target, options, &old)?;
+        if is_protected_namespace(target) {
+            let why = "this namespace may not be deleted";
+            return Err(Status::forbidden(&target.kind.resource, &target.name, why).into());
+        }
+        let is_dry = !options.dry_run.is_empty();
+        match self.plan(target, options, &old) {
+            Plan::Nothing => Ok(Deleted::Marked(serve::object(target, item))),
+            Plan::Mark(object) if is_dry => {
+                Ok(Deleted::Marked(Bytes::from(serde_json::to_vec(&object).expect("a tree must serialize"))))
+            }
+            Plan::Mark(object) => {
+                let state = Require::At(target.key(), item.revision());
+                self.put(target, &object, state).await.map(Deleted::Marked)
+            }
+            Plan::Remove => {
+                if !is_dry {
+                    self.remove(target, item).await?;
+                }
+                Ok(Deleted::Gone { uid: object::uid(&old).to_owned() })
+            }
+        }
+    }
+
+    async fn remove(&self, target: &Target, item: &Item) -> Result<(), Setback> {
+        let key = target.key();
+        let txn = Txn::new().require_at(&key, item.revision()).delete(&key);
+        match self.store.commit(txn).await {
+            Ok(_) => Ok(()),
+            Err(CommitError::Unmet { current, .. }) => {
+                Err(Setback::Raced(current.into_iter().next().flatten()))
+            }
+            Err(error) => Err(outcome::commit_failed(target, &error).into()),
+        }
+    }
+
+    fn plan(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Plan {
+        let grace = grace_period(target, options, old);
+        let is_held = !object::finalizers(old).is_empty() || has_spec_finalizers(target, old);
+        if object::is_deleting(old) {
+            let left = object::meta_number(old, "deletionGracePeriodSeconds");
+            return match (is_held, grace < left) {
+                (false, _) if grace == 0 => Plan::Remove,
+                (_, true) => Plan::Mark(self.marked(target, old, grace)),
+                (_, false) => Plan::Nothing,
+            };
+        }
+        if grace == 0 && !is_held { Plan::Remove } else { Plan::Mark(self.marked(target, old, grace)) }
+    }
+
+    fn marked(&self, target: &Target, old: &Value, grace: i64) -> Value {
+        let mut object = old.clone();
+        let until = self.clock.now() + Duration::from_secs(grace.unsigned_abs());
+        let generation = object::meta_number(old, "generation");
+        let metadata = object::metadata_mut(&mut object);
+        metadata.insert("deletionTimestamp".to_owned(), Value::from(meta::time::format_time(until)));
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(grace));
+        if generation > 0 {
+            metadata.insert("generation".to_owned(), Value::from(generation + 1));
+        }
+        if target.kind.strategy.special == Special::Namespace {
+            metadata.remove("deletionGracePeriodSeconds");
+            let status = object::child_mut(object::as_map_mut(&mut object), "status");
+            status.insert("phase".to_owned(), Value::from("Terminating"));
+        }
+        object
+    }
+
+    /// Deletes what a list would show, and says what that was.
+    pub async fn delete_collection(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        list: &ListOptions,
+    ) -> Result<ListPage, Status> {
+        self.reach(Wanted::Consistent).await?;
+        let page = self.list(target, list).await?;
+        let results: Vec<Result<(), Status>> = stream::iter(page.items.clone())
+            .map(|item| async move { self.delete_listed(target, options, &item).await })
+            .buffer_unordered(limits::DELETE_WORKERS)
+            .collect()
+            .await;
+        results.into_iter().collect::<Result<Vec<()>, Status>>()?;
+        Ok(page)
+    }
+
+    async fn delete_listed(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        item: &Arc<Item>,
+    ) -> Result<(), Status> {
+        let one = target.at(item.namespace(), item.name());
+        match self.delete(&one, options).await {
+            // Somebody else deleted it meanwhile, which is what was asked for.
+            Err(status) if status.code == 404 => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// `namespaces/finalize`: sets `spec.finalizers`; without any left a deleted namespace goes.
+    pub async fn finalize(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        body: &Value,
+    ) -> Result<Bytes, Status> {
+        let finalizers = body.get("spec").and_then(|it| it.get("finalizers")).cloned();
+        let written = self
+            .modify(target, options, |old| {
+                let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
+                let wanted = object::resource_version(body);
+                if !wanted.is_empty() && wanted != object::resource_version(old) {
+                    return Err(Status::modified(&target.kind.resource, &target.name));
+                }
+                let mut object = old.clone();
+                let spec = object::child_mut(object::as_map_mut(&mut object), "spec");
+                match &finalizers {
+                    Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers.clone()),
+                    None => spec.remove("finalizers"),
+                };
+                Ok(object)
+            })
+            .await?;
+        Ok(written.text)
+    }
+}
+
+/// A namespace is held by the finalizers in its spec, too.
+pub(crate) fn has_spec_finalizers(target: &Target, object: &Value) -> bool {
+    target.kind.strategy.special == Special::Namespace
+        && object
+            .get("spec")
+            .and_then(|it| it.get("finalizers"))
+            .and_then(Value::as_array)
+            .is_some_and(|it| !it.is_empty())
+}
+
+/// Only pods that run somewhere get time to stop.
+fn grace_period(target: &Target, options: &DeleteOptions, object: &Value) -> i64 {
+    if target.kind.strategy.special != Special::Pod {
+        return 0;
+    }
+    let text =
+        |parent: &str, field: &str| object.get(parent).and_then(|it| it.get(field)).and_then(Value::as_str);
+    let runs = text("spec", "nodeName").is_some_and(|it| !it.is_empty());
+    let has_ended = matches!(text("status", "phase"), Some("Succeeded" | "Failed"));
+    if !runs || has_ended {
+        return 0;
+    }
+    let own =
+        object.get("spec").and_then(|it| it.get("terminationGracePeriodSeconds")).and_then(Value::as_i64);
+    options.grace_period_seconds.or(own).unwrap_or(30).max(0)
+}
+
+fn is_protected_namespace(target: &Target) -> bool {
+    target.kind.resource == GroupResource::new("", "namespaces")
+        && matches!(target.name.as_str(), "default" | "kube-system" | "kube-public")
+}
+
+fn check_options(options: &DeleteOptions) -> Result<(), Status> {
+    let kind = meta::GroupKind::new("", "DeleteOptions");
+    if options.propagation_policy.is_some() && options.orphan_dependents.is_some() {
+        let detail = "orphanDependents and deletionPropagation cannot be both set";
+        let shown = options.propagation_policy.clone().unwrap_or_default();
+        return Err(Status::invalid(
+            &kind,
+            "",
+            meta::FieldError::invalid("propagationPolicy", &shown, detail),
+        ));
+    }
+    if let Some(policy) = &options.propagation_policy
+        && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
+    {
+        let error = meta::FieldError::not_supported(
+            "propagationPolicy",
+            policy,
+            &["Background", "Foreground", "Orphan", "nil"],
+        );
+        return Err(Status::invalid(&kind, "", error));
+    }
+    if options.dry_run.iter().any(|it| it != "All") {
+        let error = meta::FieldError::not_supported("dryRun", &options.dry_run[0], &["All"]);
+        return Err(Status::invalid(&kind, "", error));
+    }
+    Ok(())
+}
+
+fn check_preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
+    let Some(preconditions) = &options.preconditions else { return Ok(()) };
+    // Upstream names the kind in these two answers.
+    let kind = GroupResource::new(target.kind.resource.group.clone(), target.kind.definition.kind.clone());
+    if let Some(uid) = &preconditions.uid
+        && uid != object::uid(old)
+    {
+        let why = format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \
+             deleted and then recreated",
+            object::uid(old)
+        );
+        return Err(Status::conflict(&kind, &target.name, &why));
+    }
+    if let Some(version) = &preconditions.resource_version
+        && version != object::resource_version(old)
+    {
+        let why = format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). \
+             The object might have been modified",
+            object::resource_version(old)
+        );
+        return Err(Status::conflict(&kind, &target.name, &why));
+    }
+    Ok(())
+}

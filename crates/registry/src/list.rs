@@ -1,0 +1,288 @@
+//! LIST: a collection, or a page of it, as of one revision.
+//!
+//! The first page comes from the cache. Later pages, and exact revisions, come from the store, which still knows how
+//! things were at that revision until it is compacted; then the answer is 410.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use cache::Item;
+use meta::{FieldSelector, LabelSelector, Status};
+use store::{Key, Range, ReadAt, ReadError, Revision, Store};
+
+use crate::{
+    Registry, Target, continue_token::Continue, fields, outcome, resource_version, resource_version::Wanted,
+    serve,
+};
+
+/// How many entries are read from the store at once.
+const STORE_PAGE: usize = 1_000;
+
+/// How large the pieces of a streamed list are.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// What a LIST asks for, as it came from the query string.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Which labels.
+    pub labels: LabelSelector,
+    /// Which fields.
+    pub fields: FieldSelector,
+    /// At most this many; `None` or zero for all.
+    pub limit: Option<u64>,
+    /// Where to go on.
+    pub continue_token: String,
+    /// How fresh.
+    pub resource_version: String,
+    /// How `resource_version` is meant.
+    pub resource_version_match: String,
+}
+
+/// The objects of one page.
+pub struct ListPage {
+    /// The objects, in key order.
+    pub items: Vec<Arc<Item>>,
+    /// The revision shown.
+    pub revision: Revision,
+    /// The token for the next page; empty if this is the last.
+    pub continue_token: String,
+    /// How many are left; `None` where it is not known (selectors).
+    pub remaining: Option<u64>,
+}
+
+/// A list ready to be sent: its exact length, and its pieces, made as they are taken.
+pub struct Listed {
+    /// The number of bytes.
+    pub length: usize,
+    head: Option<Bytes>,
+    items: std::vec::IntoIter<Arc<Item>>,
+    item_head: String,
+    with_heads: bool,
+    is_first: bool,
+    is_done: bool,
+}
+
+impl Registry {
+    /// The objects that are asked for.
+    pub async fn list(&self, target: &Target, options: &ListOptions) -> Result<ListPage, Status> {
+        fields::check(&target.kind, &options.fields)?;
+        let token = match options.continue_token.as_str() {
+            "" => None,
+            token => Some(Continue::decode(token)?),
+        };
+        if token.is_some() && !matches!(options.resource_version.as_str(), "" | "0") {
+            let message = "specifying resource version is not allowed when using continue";
+            return Err(Status::bad_request(message));
+        }
+        let wanted = resource_version::for_list(
+            &options.resource_version,
+            &options.resource_version_match,
+            options.limit,
+            token.is_some(),
+        )?;
+        let limit = usize::try_from(options.limit.unwrap_or(0)).unwrap_or(usize::MAX);
+        let limit = if limit == 0 { usize::MAX } else { limit };
+        match (token, wanted) {
+            (Some(Continue { revision: Some(revision), after }), _) => {
+                self.list_at(target, options, limit, revision, Some(after)).await
+            }
+            (Some(Continue { revision: None, after }), _) => {
+                self.reach(Wanted::Consistent).await?;
+                self.list_cached(target, options, limit, Some(&after))
+            }
+            (None, Wanted::Exact(revision)) => self.list_at(target, options, limit, revision, None).await,
+            (None, wanted) => {
+                self.reach(wanted).await?;
+                self.list_cached(target, options, limit, None)
+            }
+        }
+    }
+
+    fn list_cached(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        limit: usize,
+        after: Option<&str>,
+    ) -> Result<ListPage, Status> {
+        let snapshot = self.collection(target)?.snapshot();
+        let scope = target.scope();
+        let prefix = target.kind.scope("");
+        let after = after.map(|it| format!("{prefix}{it}"));
+        let mut rest = snapshot.range(&scope, after.as_deref()).filter(|it| is_selected(target, options, it));
+        let items: Vec<Arc<Item>> = rest.by_ref().take(limit).cloned().collect();
+        let n_left = if items.len() < limit { 0 } else { rest.count() as u64 };
+        Ok(page(&prefix, options, items, n_left, snapshot.revision()))
+    }
+
+    async fn list_at(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+        limit: usize,
+        revision: Revision,
+        after: Option<String>,
+    ) -> Result<ListPage, Status> {
+        let collection = self.collection(target)?;
+        let prefix = target.kind.scope("");
+        let mut range = Range::prefix(&target.scope());
+        if let Some(after) = after {
+            range = range.after(&Key::new(format!("{prefix}{after}")));
+        }
+        let is_plain = options.labels.is_everything() && options.fields.is_everything();
+        let mut items = Vec::new();
+        loop {
+            let n_wanted = if is_plain { (limit - items.len()).min(STORE_PAGE) } else { STORE_PAGE };
+            let page_read = self.store.list(&range, ReadAt::Revision(revision), n_wanted).await;
+            let read = page_read.map_err(|it| expired(&it, target, options))?;
+            let Some(last) = read.entries.last().map(|it| it.key.clone()) else {
+                return Ok(page(&prefix, options, items, 0, revision));
+            };
+            for (n_read, entry) in read.entries.iter().enumerate() {
+                // An object that cannot be read is named by the census; it does not hide the others.
+                let Ok(item) = collection.parse(entry) else { continue };
+                if !is_selected(target, options, &item) {
+                    continue;
+                }
+                items.push(Arc::new(item));
+                if items.len() == limit {
+                    let n_left = read.remaining + (read.entries.len() - n_read - 1) as u64;
+                    return Ok(page(&prefix, options, items, n_left, revision));
+                }
+            }
+            range = range.after(&last);
+            if read.remaining == 0 {
+                return Ok(page(&prefix, options, items, 0, revision));
+            }
+        }
+    }
+}
+
+/// Whether an object is what the selectors ask for.
+pub(crate) fn is_selected(target: &Target, options: &ListOptions, item: &Item) -> bool {
+    matches(target, &options.labels, &options.fields, item)
+}
+
+pub(crate) fn matches(
+    target: &Target,
+    labels: &LabelSelector,
+    selected: &FieldSelector,
+    item: &Item,
+) -> bool {
+    let labels_match = labels.is_everything() || labels.matches(|key| item.label(key));
+    labels_match
+        && (selected.is_everything()
+            || selected.matches(|field| match field {
+                "metadata.name" => Some(item.name()),
+                "name" if &*target.kind.definition.resource == "namespaces" => Some(item.name()),
+                "metadata.namespace" => Some(item.namespace()),
+                other => fields::value(&target.kind, item, other),
+            }))
+}
+
+fn page(
+    prefix: &str,
+    options: &ListOptions,
+    items: Vec<Arc<Item>>,
+    n_left: u64,
+    revision: Revision,
+) -> ListPage {
+    let last = if n_left == 0 { None } else { items.last() };
+    let continue_token = last.map_or_else(String::new, |it| {
+        let after = it.key().as_str().strip_prefix(prefix).unwrap_or_default().to_owned();
+        Continue { revision: Some(revision), after }.encode()
+    });
+    // As upstream: with selectors the number of what is left would be a guess.
+    let is_known = n_left > 0 && options.labels.is_everything() && options.fields.is_everything();
+    ListPage { items, revision, continue_token, remaining: is_known.then_some(n_left) }
+}
+
+/// 410, with a token that goes on at the newest state where that is possible.
+fn expired(error: &ReadError, target: &Target, options: &ListOptions) -> Status {
+    match error {
+        ReadError::Compacted { .. } => {}
+        ReadError::Future { current } => {
+            let wanted = resource_version::parse(&options.resource_version).ok().flatten();
+            return resource_version::too_large(wanted.unwrap_or_default(), *current);
+        }
+        ReadError::Unavailable(_) => return outcome::read_failed(error),
+    }
+    let Ok(Continue { after, .. }) = Continue::decode(&options.continue_token) else {
+        return Status::expired("The resourceVersion for the provided list is too old.");
+    };
+    let mut status = Status::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    tracing::debug!(resource = %target.kind.resource, "a continuation token expired");
+    status.metadata.continue_token = Continue { revision: None, after }.encode();
+    status
+}
+
+impl ListPage {
+    /// The list's JSON text in the client's version. Items of built-in kinds stand in it without `apiVersion` and
+    /// `kind`, as upstream's do.
+    pub fn into_text(self, target: &Target) -> Listed {
+        let mut head = String::new();
+        let _ = write!(
+            head,
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{}\"",
+            target.kind.definition.list_kind, target.group_version, self.revision
+        );
+        if !self.continue_token.is_empty() {
+            let _ = write!(head, ",\"continue\":\"{}\"", self.continue_token);
+        }
+        if let Some(remaining) = self.remaining {
+            let _ = write!(head, ",\"remainingItemCount\":{remaining}");
+        }
+        head.push_str("},\"items\":[");
+        let with_heads = false;
+        let item_head = serve::head(&target.group_version, &target.kind.definition.kind);
+        let per_item = if with_heads { item_head.len() } else { 1 };
+        let bodies: usize = self.items.iter().map(|it| it.body().len() + per_item).sum();
+        let length = head.len() + bodies + self.items.len().saturating_sub(1) + 2;
+        Listed {
+            length,
+            head: Some(Bytes::from(head)),
+            items: self.items.into_iter(),
+            item_head,
+            with_heads,
+            is_first: true,
+            is_done: false,
+        }
+    }
+}
+
+/// Pieces of about 64 KiB: large enough to be cheap to send, small enough that a long list needs little memory.
+impl Iterator for Listed {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.is_done {
+            return None;
+        }
+        let mut out = BytesMut::with_capacity(self.length.min(CHUNK_BYTES + 8 * 1024));
+        if let Some(head) = self.head.take() {
+            out.put_slice(&head);
+        }
+        for item in self.items.by_ref() {
+            if !std::mem::take(&mut self.is_first) {
+                out.put_u8(b',');
+            }
+            if self.with_heads {
+                out.put_slice(self.item_head.as_bytes());
+            } else {
+                out.put_u8(b'{');
+            }
+            out.put_slice(&item.body());
+            if out.len() >= CHUNK_BYTES {
+                return Some(out.freeze());
+            }
+        }
+        self.is_done = true;
+        out.put_slice(b"]}");
+        Some(out.freeze())
+    }
+}

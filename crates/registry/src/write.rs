@@ -1,0 +1,340 @@
+//! CREATE, UPDATE and PATCH, each as a list of steps; what happens in a step lives in a module of its own.
+//!
+//! A put is one store transaction: it requires the object at the state it was computed from, and the fence that
+//! proves its encoding. When somebody else was faster the store says what is there now, and the change is computed anew.
+
+mod decode;
+mod metadata;
+mod namespace;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cache::Item;
+use meta::{Status, Value, object};
+use schema::patch::PatchKind;
+use store::{CommitError, Entry, Key, Require, Revision, Store, Txn};
+
+use crate::{Registry, Target, Written, limits, outcome, serve};
+
+/// What all writes have in common.
+#[derive(Clone, Copy)]
+pub struct WriteOptions<'a> {
+    /// Do everything but commit.
+    pub dry_run: bool,
+    /// Has the last word before an object is stored.
+    pub review: &'a Review,
+}
+
+/// Refuses a new object, or the new state (first) of an old one (second).
+pub type Review = dyn Fn(&Value, Option<&Value>) -> Result<(), Status> + Send + Sync;
+
+/// A review that lets everything pass.
+pub fn anything(_: &Value, _: Option<&Value>) -> Result<(), Status> {
+    Ok(())
+}
+
+/// A change to an object in one of the patch languages.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// Which language.
+    pub kind: PatchKind,
+    /// The patch.
+    pub body: Bytes,
+}
+
+/// The state that a write is computed from.
+#[derive(Clone)]
+struct Current {
+    item: Option<Arc<Item>>,
+    /// Read from the store during this request, so that a refusal based on it is final.
+    is_fresh: bool,
+}
+
+/// Why one attempt did not end the write.
+pub(crate) enum Setback {
+    Refused(Status),
+    /// The store holds something else by now.
+    Raced(Option<Entry>),
+}
+
+impl From<Status> for Setback {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
+impl Registry {
+    /// Creates one object.
+    pub async fn create(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        object: Value,
+    ) -> Result<Written, Status> {
+        let mut object = decode::as_kind(target, object)?;
+        let warning = self.unenforced(target)?;
+        metadata::settle_namespace(target, &mut object)?;
+        self.check_namespace(target).await?;
+        let has_status = target.kind.has_status(&target.group_version.version);
+        metadata::stamp_new(&mut object, self.clock.now());
+        target.kind.strategy.prepare_create(&mut object, has_status);
+        let generated = metadata::generated_name(&object);
+        for _ in 0..limits::MAX_NAME_ATTEMPTS {
+            if let Some(prefix) = &generated {
+                metadata::set_name(&mut object, &metadata::random_name(prefix));
+            }
+            metadata::validate_new(target, &object)?;
+            (options.review)(&object, None)?;
+            let named = target.named(object::name(&object));
+            match self.put_new(&named, options, &object).await {
+                Err(Setback::Raced(_)) if generated.is_some() => {}
+                Err(Setback::Raced(_)) => {
+                    return Err(Status::already_exists(&target.kind.resource, &named.name));
+                }
+                Err(Setback::Refused(status)) => return Err(status),
+                Ok(text) => {
+                    return Ok(Written { text, is_new: true, warnings: warning.into_iter().collect() });
+                }
+            }
+        }
+        Err(Status::already_exists(&target.kind.resource, object::name(&object)))
+    }
+
+    /// Replaces one object, or its status.
+    pub async fn update(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        object: Value,
+    ) -> Result<Written, Status> {
+        let object = decode::as_kind(target, object)?;
+        metadata::check_name(target, &object)?;
+        let mut object = object;
+        metadata::settle_namespace(target, &mut object)?;
+        let warning = self.unenforced(target)?;
+        let mut written =
+            self.modify(target, options, |old| metadata::check_put(target, &object, old)).await?;
+        written.warnings.extend(warning);
+        Ok(written)
+    }
+
+    /// Changes parts of one object, or of its status.
+    pub async fn patch(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        patch: &Patch,
+    ) -> Result<Written, Status> {
+        let warning = self.unenforced(target)?;
+        let change = |old: Option<&Value>| {
+            let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
+            let patched = schema::patch::apply(patch.kind, &patch.body, old).map_err(|it| it.status())?;
+            let mut object = decode::as_kind(target, patched)?;
+            metadata::check_name(target, &object)?;
+            metadata::settle_namespace(target, &mut object)?;
+            metadata::check_patched(target, &object, old)?;
+            Ok(object)
+        };
+        let mut written = self.modify(target, options, change).await?;
+        written.warnings.extend(warning);
+        Ok(written)
+    }
+
+    /// Computes a change from the current state and commits it, until it is in or refused on fresh data.
+    /// `change` is handed the old object in the client's version.
+    pub(crate) async fn modify(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        change: impl Fn(Option<&Value>) -> Result<Value, Status>,
+    ) -> Result<Written, Status> {
+        let cached = self.collection(target)?.get(target.key().as_str());
+        let mut current = Current { item: cached, is_fresh: false };
+        for _ in 0..limits::MAX_ATTEMPTS {
+            match self.attempt(target, options, &current, &change).await {
+                Ok(written) => return Ok(written),
+                Err(Setback::Refused(status)) if current.is_fresh => return Err(status),
+                // The cache may be behind the store: only what the store says now can refuse a write.
+                Err(Setback::Refused(_)) => {
+                    current = Current { item: self.fresh(target).await?, is_fresh: true };
+                }
+                Err(Setback::Raced(entry)) => {
+                    let item = entry.map(|it| self.decode(target, &it)).transpose()?;
+                    current = Current { item, is_fresh: true };
+                }
+            }
+        }
+        Err(Status::modified(&target.kind.resource, &target.name))
+    }
+
+    async fn attempt(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        current: &Current,
+        change: &impl Fn(Option<&Value>) -> Result<Value, Status>,
+    ) -> Result<Written, Setback> {
+        let Some(item) = &current.item else {
+            let object = change(None)?;
+            return self.create_on_update(target, options, object).await;
+        };
+        let old = serve::tree(target, item);
+        let mut new = change(Some(&old))?;
+        let strategy = &target.kind.strategy;
+        if target.subresource == "status" {
+            strategy.prepare_status_update(&mut new, &old);
+        } else {
+            let has_status = target.kind.has_status(&target.group_version.version);
+            strategy.prepare_update(&mut new, &old, has_status);
+        }
+        metadata::carry_over(&mut new, &old);
+        metadata::validate_changed(target, &new, &old)?;
+        (options.review)(&new, Some(&old))?;
+        let text = self.put_changed(target, options, item, &new).await?;
+        Ok(Written { text, is_new: false, warnings: Vec::new() })
+    }
+
+    async fn create_on_update(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        mut object: Value,
+    ) -> Result<Written, Setback> {
+        self.check_namespace(target).await?;
+        metadata::stamp_new(&mut object, self.clock.now());
+        let has_status = target.kind.has_status(&target.group_version.version);
+        target.kind.strategy.prepare_create(&mut object, has_status);
+        metadata::validate_new(target, &object)?;
+        (options.review)(&object, None)?;
+        let text = self.put_new(target, options, &object).await?;
+        Ok(Written { text, is_new: true, warnings: Vec::new() })
+    }
+
+    /// Writes an object that must not be there yet.
+    async fn put_new(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        object: &Value,
+    ) -> Result<Bytes, Setback> {
+        let key = target.key();
+        if options.dry_run {
+            return match self.fresh(target).await? {
+                Some(_) => Err(Setback::Raced(None)),
+                None => Ok(decode::to_text(object)),
+            };
+        }
+        self.put(target, object, Require::Absent(key)).await
+    }
+
+    /// Writes the new state of an object that is there, or removes it when this was the last thing it waited for.
+    async fn put_changed(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        item: &Item,
+        object: &Value,
+    ) -> Result<Bytes, Setback> {
+        if is_finished(target, object) {
+            return self.remove_finished(target, options, item, object).await;
+        }
+        let encoding = self.encoding(target)?;
+        let bytes = decode::to_storage(object, &encoding.version);
+        let entry = Entry {
+            key: target.key(),
+            value: bytes,
+            created: item.created(),
+            modified: item.revision(),
+            lease: item.lease(),
+        };
+        if self.decode(target, &entry)?.text() == item.text() {
+            // Nothing would change, so nothing is written: a repeated apply leaves the resourceVersion alone.
+            return Ok(serve::object(target, item));
+        }
+        if options.dry_run {
+            return Ok(decode::to_text(object));
+        }
+        self.put(target, object, Require::At(target.key(), item.revision())).await
+    }
+
+    /// The one place where objects enter the store.
+    pub(crate) async fn put(
+        &self,
+        target: &Target,
+        object: &Value,
+        state: Require,
+    ) -> Result<Bytes, Setback> {
+        // The version agreed on, and the fence that proves it when the store commits.
+        let encoding = self.encoding(target)?;
+        let bytes = decode::to_storage(object, &encoding.version);
+        if bytes.len() > limits::MAX_OBJECT_BYTES {
+            return Err(Status::too_large(format!("limit is {}", limits::MAX_OBJECT_BYTES)).into());
+        }
+        let key = state.key().clone();
+        let lease = self.lease_for(target).await?;
+        let mut txn = Txn::new().require(state);
+        txn = match lease {
+            Some(lease) => txn.put_leased(&key, bytes.clone(), lease),
+            None => txn.put(&key, bytes.clone()),
+        };
+        if let Some(fence) = encoding.fence {
+            txn = txn.require(fence);
+        }
+        match self.store.commit(txn).await {
+            Ok(revision) => self.text_of(target, key, bytes, revision).map_err(Setback::Refused),
+            Err(CommitError::Unmet { current, .. }) => {
+                Err(Setback::Raced(current.into_iter().next().flatten()))
+            }
+            Err(error) => {
+                if matches!(error, CommitError::NoLease(_)) {
+                    self.forget_event_lease();
+                }
+                Err(outcome::commit_failed(target, &error).into())
+            }
+        }
+    }
+
+    async fn remove_finished(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        item: &Item,
+        object: &Value,
+    ) -> Result<Bytes, Setback> {
+        if options.dry_run {
+            return Ok(decode::to_text(object));
+        }
+        let key = target.key();
+        let txn = Txn::new().require_at(&key, item.revision()).delete(&key);
+        match self.store.commit(txn).await {
+            Ok(revision) => {
+                let mut last = object.clone();
+                let text = Value::from(revision.to_string());
+                object::metadata_mut(&mut last).insert("resourceVersion".to_owned(), text);
+                Ok(decode::to_text(&last))
+            }
+            Err(CommitError::Unmet { current, .. }) => {
+                Err(Setback::Raced(current.into_iter().next().flatten()))
+            }
+            Err(error) => Err(outcome::commit_failed(target, &error).into()),
+        }
+    }
+
+    fn encoding(&self, target: &Target) -> Result<fleet::Encoding, Status> {
+        self.encodings.encoding(&target.kind.resource).map_err(|it| Status::unavailable(it.to_string(), 1))
+    }
+
+    fn text_of(&self, target: &Target, key: Key, value: Bytes, revision: Revision) -> Result<Bytes, Status> {
+        let entry = Entry { key, value, created: revision, modified: revision, lease: None };
+        Ok(serve::object(target, &*self.decode(target, &entry)?))
+    }
+}
+
+/// The object is being deleted and nothing holds it any more.
+fn is_finished(target: &Target, object: &Value) -> bool {
+    object::is_deleting(object)
+        && object::finalizers(object).is_empty()
+        && object::meta_number(object, "deletionGracePeriodSeconds") == 0
+        && !crate::delete::has_spec_finalizers(target, object)
+}

@@ -1,0 +1,192 @@
+//! What happens to `metadata` in a write: names, stamps, what clients cannot change, and validation.
+
+use jiff::Timestamp;
+use meta::{FieldError, Status, Value, object, validate};
+use rand::RngExt;
+use uuid::Uuid;
+
+use crate::Target;
+
+/// Upstream's alphabet for generated names: no vowels, no look-alikes.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX: usize = 5;
+const MAX_GENERATED: usize = 63 - SUFFIX;
+
+/// The namespace of the path and of the body are the same, or the body has none.
+pub(crate) fn settle_namespace(target: &Target, object: &mut Value) -> Result<(), Status> {
+    let own = object::namespace(object);
+    if target.kind.is_namespaced() {
+        if own.is_empty() {
+            let namespace = Value::from(target.namespace.clone());
+            object::metadata_mut(object).insert("namespace".to_owned(), namespace);
+        } else if own != target.namespace {
+            let message =
+                "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(message));
+        }
+    } else if !own.is_empty() {
+        let message = "namespace is not allowed on this type";
+        let error = FieldError::forbidden("metadata.namespace", message);
+        return Err(Status::invalid(&target.kind.group_kind, object::name(object), error));
+    }
+    Ok(())
+}
+
+/// The name of the path and of the body are the same, or the body has none.
+pub(crate) fn check_name(target: &Target, object: &Value) -> Result<(), Status> {
+    let own = object::name(object);
+    if own.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({own} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if own != target.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({own}) does not match the name on the URL ({})",
+            target.name
+        )));
+    }
+    Ok(())
+}
+
+/// What only the server decides about a new object.
+pub(crate) fn stamp_new(object: &mut Value, now: Timestamp) {
+    let metadata = object::metadata_mut(object);
+    for field in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".to_owned(), Value::from(Uuid::new_v4().to_string()));
+    metadata.insert("creationTimestamp".to_owned(), Value::from(meta::time::format_time(now)));
+}
+
+/// The prefix, if the server is to make up the name.
+pub(crate) fn generated_name(object: &Value) -> Option<String> {
+    let prefix = object::meta_text(object, "generateName");
+    (object::name(object).is_empty() && !prefix.is_empty()).then(|| prefix.to_owned())
+}
+
+/// The prefix and five random characters.
+pub(crate) fn random_name(prefix: &str) -> String {
+    let mut name: String = prefix.chars().take(MAX_GENERATED).collect();
+    let mut rng = rand::rng();
+    name.extend((0..SUFFIX).map(|_| char::from(ALPHABET[rng.random_range(0..ALPHABET.len())])));
+    name
+}
+
+pub(crate) fn set_name(object: &mut Value, name: &str) {
+    object::metadata_mut(object).insert("name".to_owned(), Value::from(name));
+}
+
+/// 422 if the metadata of a new object is wrong.
+pub(crate) fn validate_new(target: &Target, object: &Value) -> Result<(), Status> {
+    let rule = validate::name_rule(&target.kind.definition.group, &target.kind.definition.resource);
+    let errors = validate::validate_object_meta(object, target.kind.is_namespaced(), rule);
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors.into_status(&target.kind.group_kind, object::name(object)))
+    }
+}
+
+/// 422 if the metadata of a changed object is wrong.
+pub(crate) fn validate_changed(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
+    let mut errors = validate::validate_object_meta_update(new, old);
+    let rule = validate::name_rule(&target.kind.definition.group, &target.kind.definition.resource);
+    let own = validate::validate_object_meta(new, target.kind.is_namespaced(), rule);
+    // An object that got in under older rules can still be changed.
+    let before = validate::validate_object_meta(old, target.kind.is_namespaced(), rule);
+    errors.0.extend(own.0.into_iter().filter(|it| !before.0.contains(it)));
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors.into_status(&target.kind.group_kind, object::name(new)))
+    }
+}
+
+/// What a PUT must agree with: the uid and, where given, the resourceVersion of what is there.
+pub(crate) fn check_put(target: &Target, object: &Value, old: Option<&Value>) -> Result<Value, Status> {
+    let resource = &target.kind.resource;
+    let wanted = object::resource_version(object);
+    let Some(old) = old else {
+        let can_create = target.kind.strategy.can_create_on_update && target.subresource.is_empty();
+        if !can_create {
+            return Err(Status::not_found(resource, &target.name));
+        }
+        if !matches!(wanted, "" | "0") {
+            return Err(Status::modified(resource, &target.name));
+        }
+        return Ok(object.clone());
+    };
+    check_uid(target, object, old)?;
+    if matches!(wanted, "" | "0") {
+        if !target.kind.strategy.can_update_unconditionally {
+            let error = FieldError::invalid_shown(
+                "metadata.resourceVersion",
+                "0".to_owned(),
+                "must be specified for an update",
+            );
+            // Upstream names the resource, not the kind, in this one answer.
+            let kind = meta::GroupKind::new(resource.group.clone(), resource.resource.clone());
+            return Err(Status::invalid(&kind, &target.name, error));
+        }
+    } else if wanted != object::resource_version(old) {
+        return Err(Status::modified(resource, &target.name));
+    }
+    Ok(object.clone())
+}
+
+/// What a patch result must agree with.
+pub(crate) fn check_patched(target: &Target, object: &Value, old: &Value) -> Result<(), Status> {
+    check_uid(target, object, old)?;
+    let wanted = object::resource_version(object);
+    if !wanted.is_empty() && wanted != object::resource_version(old) {
+        return Err(Status::modified(&target.kind.resource, &target.name));
+    }
+    Ok(())
+}
+
+fn check_uid(target: &Target, object: &Value, old: &Value) -> Result<(), Status> {
+    let (wanted, is) = (object::uid(object), object::uid(old));
+    if wanted.is_empty() || wanted == is {
+        return Ok(());
+    }
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+         UID in precondition: {wanted}, UID in object meta: {is}",
+        target.key()
+    );
+    Err(Status::conflict(&target.kind.resource, &target.name, &why))
+}
+
+/// What an update cannot change comes from the old object.
+pub(crate) fn carry_over(new: &mut Value, old: &Value) {
+    let fields =
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"];
+    let kept: Vec<_> =
+        fields.iter().map(|it| (*it, old.get("metadata").and_then(|meta| meta.get(*it)).cloned())).collect();
+    let generation = old.get("metadata").and_then(|it| it.get("generation")).is_none();
+    let metadata = object::metadata_mut(new);
+    metadata.remove("selfLink");
+    for (field, value) in kept {
+        match value {
+            Some(value) => metadata.insert(field.to_owned(), value),
+            None => metadata.remove(field),
+        };
+    }
+    if generation {
+        metadata.remove("generation");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_fit_and_differ() {
+        let long = "x".repeat(300);
+        assert_eq!(random_name(&long).len(), 63);
+        assert_ne!(random_name("a-"), random_name("a-"));
+        assert!(random_name("a-").starts_with("a-"));
+    }
+}
