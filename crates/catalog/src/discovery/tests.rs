@@ -1,3 +1,5 @@
+//! Discovery documents against recorded and published answers of kube-apiserver.
+
 use meta::Release;
 
 use super::*;
