@@ -1,1 +1,15 @@
-//! schema
+//! What happens to an object between its bytes and its meaning: reading and writing JSON, and patches.
+//!
+//! Pure: no async, no I/O, no clock, and everything is bounded, because all of it works on what strangers send.
+//! Deliberately not here: what a resource is called and how it is stored.
+//! Start reading at [`json`] and [`patch`].
+#![warn(missing_docs)]
+
+pub mod json;
+pub mod patch;
+
+/// A JSON tree.
+pub type Value = serde_json::Value;
+
+/// A JSON object.
+pub type Map = serde_json::Map<String, Value>;
