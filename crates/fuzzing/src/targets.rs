@@ -1,0 +1,23 @@
+//! The list of targets, by the names of their binaries and corpora.
+
+use crate::{encoding, vocabulary};
+
+/// A name and what it runs.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets. A new one also needs `fuzz/fuzz_targets/<name>.rs`, a `[[bin]]` in `fuzz/Cargo.toml` and
+/// `fuzz/corpus/<name>/`; a test compares the lists.
+pub const TARGETS: &[Target] = &[
+    ("field_selector", vocabulary::field_selector),
+    ("json", encoding::json),
+    ("json_patch", encoding::json_patch),
+    ("label_selector", vocabulary::label_selector),
+    ("merge_patch", encoding::merge_patch),
+    ("metadata", vocabulary::metadata),
+];
+
+/// Runs the target of this name. Unknown names are a mistake of the caller.
+pub fn run(name: &str, data: &[u8]) {
+    let (_, target) = TARGETS.iter().find(|(it, _)| *it == name).expect("the target must be listed");
+    target(data);
+}
