@@ -4,6 +4,9 @@
 //! batch by the feed; values are parsed before it is taken. All changes of one revision are applied
 //! under one hold of the lock, so no snapshot shows half of a transaction.
 
+#[cfg(test)]
+mod tests;
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use imbl::OrdMap;
