@@ -182,5 +182,6 @@ answers! {
     LeaseGrantResponse: false,
     LeaseRevokeResponse: false,
     LeaseKeepAliveResponse: false,
+    LeaseTimeToLiveResponse: false,
     StatusResponse: false,
 }

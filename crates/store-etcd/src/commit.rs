@@ -31,8 +31,15 @@ impl Inner {
         let call = |channel| async move {
             KvClient::new(channel).max_decoding_message_size(MAX_ANSWER).txn(request(ask.clone())).await
         };
-        let answer: TxnResponse =
-            self.client.call(Harm::Possible, call).await.map_err(|it| commit_error(it, &txn))?;
+        let answer: Result<TxnResponse, Failure> = self.client.call(Harm::Possible, call).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            // etcd does not say which one.
+            Err(Failure::Refused(Refusal::NoLease)) => {
+                return Err(CommitError::NoLease(self.first_missing(&leases(&txn)).await));
+            }
+            Err(failure) => return Err(commit_error(failure)),
+        };
         let at = answer.header.map_or(Revision::ZERO, |it| revision(it.revision));
         if answer.succeeded { Ok(at) } else { Err(unmet(&self.layout, &txn.require, answer.responses, at)) }
     }
@@ -49,7 +56,7 @@ impl Inner {
         match answer {
             Ok(_) | Err(Failure::Refused(Refusal::Compacted)) => Ok(()),
             Err(Failure::Refused(Refusal::Future)) => Err(future(before)),
-            Err(failure) => Err(commit_error(failure, &Txn::new())),
+            Err(failure) => Err(commit_error(failure)),
         }
     }
 }
@@ -130,24 +137,27 @@ fn unmet(layout: &Layout, require: &[Require], found: Vec<ResponseOp>, revision:
     }
 }
 
-fn commit_error(failure: Failure, txn: &Txn) -> CommitError {
+fn commit_error(failure: Failure) -> CommitError {
     match failure {
         Failure::NotSent(text) => CommitError::ReadOnly(format!("etcd was not reached: {text}")),
-        Failure::Refused(Refusal::NoLease) => CommitError::NoLease(first_lease(txn)),
-        Failure::Refused(Refusal::ReadOnly(text)) => CommitError::ReadOnly(format!("etcd: {text}")),
-        Failure::Refused(refusal) => CommitError::Rejected(format!("etcd: {refusal}")),
+        Failure::Refused(Refusal::ReadOnly(text)) => CommitError::ReadOnly(text),
+        Failure::Refused(refusal) => CommitError::Rejected(refusal.to_string()),
         Failure::TooLarge | Failure::Unknown(_) => CommitError::Unavailable(failure.to_string()),
         Failure::WentBack(it) => CommitError::ReadOnly(it.to_string()),
     }
 }
 
-/// etcd does not say which lease is missing.
-fn first_lease(txn: &Txn) -> LeaseId {
-    let lease = |it: &Change| match it {
-        Change::Put(_, _, lease) => *lease,
-        Change::Delete(_) => None,
-    };
-    txn.changes.iter().find_map(lease).unwrap_or(LeaseId(0))
+/// The leases that puts hang on, each once.
+fn leases(txn: &Txn) -> Vec<LeaseId> {
+    let mut leases = Vec::new();
+    for change in &txn.changes {
+        if let Change::Put(_, _, Some(lease)) = change
+            && !leases.contains(lease)
+        {
+            leases.push(*lease);
+        }
+    }
+    leases
 }
 
 fn future(before: Revision) -> CommitError {

@@ -114,7 +114,7 @@ impl EtcdConfig {
         let name = given.trim().trim_end_matches('/');
         let name = if name.contains("://") { name.to_owned() } else { format!("http://{name}") };
         let mut endpoint = Endpoint::from_shared(name.clone()).map_err(|it| refuse(chain(&it)))?;
-        match endpoint.uri().scheme_str() {
+        match name.split("://").next() {
             Some("http") => {}
             Some("https") => {
                 let tls = tls.ok_or_else(|| refuse("https needs a CA file".into()))?;

@@ -9,6 +9,9 @@ use tonic::{Code, Status};
 
 use crate::{config::chain, guard::WentBack};
 
+/// How all texts of etcd itself begin.
+const ETCD: &str = "etcdserver: ";
+
 /// Why a call brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
@@ -80,8 +83,8 @@ impl From<&Status> for Failure {
         if was_not_sent(status) {
             return Failure::NotSent(chain_of(status));
         }
-        if let Some(text) = message.strip_prefix("etcdserver: ") {
-            return said_by_etcd(status.code(), text);
+        if message.starts_with(ETCD) {
+            return said_by_etcd(status.code(), message);
         }
         if status.code() == Code::OutOfRange && message.contains("decoded message length too large") {
             return Failure::TooLarge;
@@ -100,7 +103,7 @@ impl From<&Status> for Failure {
 }
 
 fn said_by_etcd(code: Code, text: &str) -> Failure {
-    let refusal = match text {
+    let refusal = match text.trim_start_matches(ETCD) {
         "mvcc: required revision has been compacted" => Refusal::Compacted,
         "mvcc: required revision is a future revision" => Refusal::Future,
         "requested lease not found" => Refusal::NoLease,

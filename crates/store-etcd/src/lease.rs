@@ -12,7 +12,8 @@ use crate::{
     failure::{Failure, Harm, Refusal},
     proto::{
         LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
-        LeaseRevokeRequest, LeaseRevokeResponse, lease_client::LeaseClient,
+        LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+        lease_client::LeaseClient,
     },
     store::Inner,
 };
@@ -52,6 +53,21 @@ impl Inner {
         let answer: Result<LeaseRevokeResponse, Failure> = self.client.call(Harm::Possible, call).await;
         answer.map(drop).map_err(|it| lease_error(it, lease))
     }
+
+    /// The first of these leases that does not exist; the first of all if nobody can tell.
+    pub(crate) async fn first_missing(&self, leases: &[LeaseId]) -> LeaseId {
+        for lease in leases.iter().filter(|_| leases.len() > 1) {
+            let id = lease.0;
+            let call = |channel| async move {
+                LeaseClient::new(channel).lease_time_to_live(request(LeaseTimeToLiveRequest { id })).await
+            };
+            let answer: Result<LeaseTimeToLiveResponse, Failure> = self.client.call(Harm::None, call).await;
+            if answer.is_ok_and(|it| it.ttl < 0) {
+                return *lease;
+            }
+        }
+        leases.first().copied().unwrap_or(LeaseId(0))
+    }
 }
 
 async fn keep_alive(channel: Channel, id: i64) -> Result<Response<LeaseKeepAliveResponse>, Status> {
@@ -65,7 +81,7 @@ async fn keep_alive(channel: Channel, id: i64) -> Result<Response<LeaseKeepAlive
 
 /// Whole seconds, rounded up, at least one.
 fn seconds(ttl: Duration) -> i64 {
-    let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    let whole = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
     i64::try_from(whole.max(1)).unwrap_or(i64::MAX)
 }
 

@@ -20,7 +20,7 @@ mod guard;
 mod layout;
 mod lease;
 #[rustfmt::skip]
-#[allow(clippy::all, missing_docs, unused_qualifications, dead_code, unreachable_pub, reason = "generated")]
+#[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, unused_qualifications, dead_code, unreachable_pub, reason = "generated")]
 mod proto;
 mod read;
 mod store;

@@ -83,7 +83,7 @@ impl Inner {
     /// The current revision, by a request of its own.
     pub(crate) async fn current(&self) -> Result<Revision, ReadError> {
         let ask = RangeRequest { key: self.layout.probe(), count_only: true, ..Default::default() };
-        let answer = self.range(ask).await.map_err(unavailable)?;
+        let answer = self.range(ask).await.map_err(|it| unavailable(&it))?;
         Ok(revision_of(&answer))
     }
 
@@ -91,7 +91,7 @@ impl Inner {
         // What cannot be stored is not there.
         let Some(stored) = self.layout.outward(key) else { return Ok(None) };
         let ask = RangeRequest { key: stored, limit: 1, ..Default::default() };
-        let answer = self.range(ask).await.map_err(unavailable)?;
+        let answer = self.range(ask).await.map_err(|it| unavailable(&it))?;
         Ok(answer.kvs.first().and_then(|it| entry(&self.layout, it)))
     }
 
@@ -114,9 +114,8 @@ impl Inner {
             // To etcd zero is the newest revision; revision one is the empty store it begins with.
             ReadAt::Revision(it) => number(it).ok_or(Failure::Refused(Refusal::Future))?.max(1),
         };
-        let (mut start, end) = match self.layout.range(range) {
-            Some(range) => range,
-            None => return self.empty_page(at, reading).await,
+        let Some((mut start, end)) = self.layout.range(range) else {
+            return self.empty_page(at, reading).await;
         };
         let mut page = Page { entries: Vec::new(), remaining: 0, revision: Revision::ZERO };
         let mut size = FIRST_PAGE;
@@ -171,7 +170,7 @@ impl Inner {
                 Ok(current) => ReadError::Future { current },
                 Err(error) => error,
             },
-            (failure, _) => unavailable(failure),
+            (failure, _) => unavailable(&failure),
         }
     }
 
@@ -184,7 +183,7 @@ impl Inner {
     }
 }
 
-pub(crate) fn unavailable(failure: Failure) -> ReadError {
+pub(crate) fn unavailable(failure: &Failure) -> ReadError {
     ReadError::Unavailable(failure.to_string())
 }
 

@@ -69,7 +69,8 @@ impl EtcdStore {
     pub async fn release(&self) -> Result<String, ReadError> {
         let call =
             |channel| async move { MaintenanceClient::new(channel).status(request(StatusRequest {})).await };
-        let answer: StatusResponse = self.inner.client.call(Harm::None, call).await.map_err(unavailable)?;
+        let answer: StatusResponse =
+            self.inner.client.call(Harm::None, call).await.map_err(|it| unavailable(&it))?;
         Ok(answer.version)
     }
 }

@@ -143,7 +143,7 @@ impl Watch {
             return self.connect().await.map(|()| None);
         };
         match stream.message().await {
-            Ok(Some(answer)) => self.take(answer),
+            Ok(Some(answer)) => self.take(&answer),
             Ok(None) => Err(End::Lost("etcd ended the stream".into())),
             Err(status) => Err(Failure::from(&status).into()),
         }
@@ -152,7 +152,7 @@ impl Watch {
     async fn connect(&mut self) -> Result<(), End> {
         self.held.clear();
         self.inner.client.guard.before_request().map_err(Failure::WentBack)?;
-        let create = self.create_request()?;
+        let create = self.create_request();
         let client = &self.inner.client;
         let (turn, channel) = client.watch_channel();
         let opened = async {
@@ -167,7 +167,7 @@ impl Watch {
                 return Err(failure.into());
             }
         };
-        self.take(first)?;
+        self.take(&first)?;
         self.check_revision().await?;
         self.stream = Some((turn, answers));
         Ok(())
@@ -184,20 +184,20 @@ impl Watch {
         }
     }
 
-    fn create_request(&self) -> Result<WatchCreateRequest, End> {
+    fn create_request(&self) -> WatchCreateRequest {
         let everything = || (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
         let range = match self.scope {
             Scope::Everything => Some(everything()),
             Scope::Range => self.inner.layout.range(&self.range),
         };
-        let (key, range_end) =
-            range.ok_or_else(|| End::Final(WatchError::Interrupted("the range holds no keys".into())))?;
+        // Nothing lies in an empty range, so it does not matter what etcd sends.
+        let (key, range_end) = range.unwrap_or_else(|| (self.inner.layout.probe(), Bytes::new()));
         // Zero would mean "from now on"; nothing ever happened at revision one.
         let start_revision = number(self.done).unwrap_or(i64::MAX).max(1);
-        Ok(WatchCreateRequest { key, range_end, start_revision, progress_notify: true, fragment: true })
+        WatchCreateRequest { key, range_end, start_revision, progress_notify: true, fragment: true }
     }
 
-    fn take(&mut self, answer: WatchResponse) -> Result<Option<Batch>, End> {
+    fn take(&mut self, answer: &WatchResponse) -> Result<Option<Batch>, End> {
         let header = answer.header.ok_or_else(|| End::Lost("an answer without a header".into()))?;
         self.inner.client.guard.answered(&header, Freshness::Local).map_err(Failure::WentBack)?;
         if answer.compact_revision > 0 {
@@ -213,7 +213,7 @@ impl Watch {
         if answer.events.is_empty() && !answer.fragment && self.held.is_empty() {
             return Ok(self.progress(&header));
         }
-        self.hold(&answer);
+        self.hold(answer);
         Ok(self.hand_on(answer.fragment))
     }
 

@@ -3,7 +3,7 @@
 
 use std::{error::Error, fs, path::Path};
 
-const HEAD: &str = "// Written by store-etcd/codegen from proto/etcd.proto. Do not edit.\n";
+const HEAD: &str = "//! Written by store-etcd/codegen from proto/etcd.proto. Do not edit.\n\n";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("codegen must lie in store-etcd")?;

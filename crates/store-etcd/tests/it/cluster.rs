@@ -18,12 +18,12 @@ async fn work_goes_on_at_other_members() {
     let store = connect_to(&urls).await;
     let before = store.current().await.unwrap();
     let mut live = store.watch(&everything(), before).await.unwrap();
-    for round in 0..members.len() {
-        members[round].kill9().unwrap();
+    for (round, member) in members.iter_mut().enumerate() {
+        member.kill9().unwrap();
         for n in 0..WRITES {
             soon(put_surely(&store, &format!("{round}-{n:03}"), "v")).await;
         }
-        members[round].restart().await.unwrap();
+        member.restart().await.unwrap();
     }
     let last = soon(store.current()).await.unwrap();
     let seen = collect_until(&mut live, before, last).await;

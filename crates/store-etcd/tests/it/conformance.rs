@@ -30,7 +30,7 @@ async fn etcd_agrees_with_the_model() {
         return;
     }
     let etcd = start().await;
-    for seed in 1..=6 {
+    for seed in 1..=8 {
         let store = connect(&etcd).await;
         wipe(&store, "/model/").await;
         check_against_model(SharedStore::new(store), seed, 250).await;
