@@ -1,1 +1,45 @@
-//! server
+//! HTTP: from a connection to an answer. The only crate that knows HTTP.
+//!
+//! Responsible for: listening, TLS, the chain that every request passes, negotiation, discovery, health, metrics and
+//! the life of the server.
+//! Deliberately not here: what a create, update, list or watch does (`registry`), and who may do it (`access`).
+//! Start reading at [`listen`] for connections and [`lifecycle`] for start and stop.
+
+// How a request gets in and an answer gets out.
+pub mod listen;
+mod connections;
+pub mod tls;
+pub mod body;
+
+// The life of the server, and what it tells about itself.
+pub mod lifecycle;
+pub mod health;
+pub mod metrics;
+pub mod inflight;
+pub mod audit_log;
+
+// What it makes for itself on first start.
+pub mod files;
+pub mod kubeconfig;
+pub mod pki;
+
+// The path of a request, in the order in which it is taken; start at `chain`.
+pub mod answer;
+mod api;
+pub mod audit;
+pub mod authenticate;
+mod authorize;
+pub mod bootstrap;
+pub mod chain;
+pub mod deadline;
+pub mod dispatch;
+mod impersonate;
+pub mod local;
+pub mod negotiate;
+mod rbac_feed;
+mod rbac_guard;
+pub mod request;
+mod reviews;
+pub mod server;
+pub mod service_account;
+pub mod snapshot;

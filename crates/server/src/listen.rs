@@ -1,0 +1,253 @@
+//! From a TCP connection to a request and back.
+//!
+//! Responsible for: accepting, the TLS handshake, HTTP/1.1 and HTTP/2, the bounds that protect all of it, panics,
+//! and draining.
+//! Deliberately not here: what a request means (`chain`), whom a certificate names (`access`).
+//! Start reading at [`serve`], then `connection::run`.
+//!
+//! Time limits on the network are real time: they protect sockets, which do not care about a test's clock.
+
+mod connection;
+
+use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use http::{Request, Response};
+use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    body::{Body, RequestBody},
+    connections::{Connections, Order, Patience},
+    lifecycle::{Lifecycle, Phase},
+    metrics::Metrics,
+    tls::{Tls, Trust, VerifiedBy},
+};
+
+/// Answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one. A panic is answered with 500 and costs nobody else anything.
+    fn handle(
+        &self,
+        request: Request<RequestBody>,
+        peer: Arc<Peer>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// Where it connects from.
+    pub address: SocketAddr,
+    /// The client's chain, its own certificate first, if it showed one that some authority vouched for when the
+    /// connection was made. Ask [`Peer::verified`] which, and whether it still does.
+    pub certificates: Option<Arc<[CertificateDer<'static>]>>,
+    /// The client showed a certificate that no authority vouched for: it must not pass as anonymous.
+    pub has_unknown_certificate: bool,
+    verified: Mutex<Option<Verified>>,
+}
+
+/// What was found out about the chain, and when.
+#[derive(Clone, Copy, Debug)]
+struct Verified {
+    by: VerifiedBy,
+    generation: u64,
+    at: Duration,
+}
+
+/// How long a verified chain is believed before it is looked at again: it may have expired.
+const VERIFIED_FOR: Duration = Duration::from_secs(60);
+
+impl Peer {
+    /// A caller without a certificate, for instance in this process.
+    pub fn without_certificate(address: SocketAddr) -> Self {
+        Self { address, certificates: None, has_unknown_certificate: false, verified: Mutex::new(None) }
+    }
+
+    /// A client that showed this chain.
+    pub fn with_certificates(
+        address: SocketAddr,
+        chain: Vec<CertificateDer<'static>>,
+        trust: &Trust,
+    ) -> Self {
+        let chain: Arc<[_]> = chain.into();
+        let verified =
+            Verified { by: trust.verified_by(&chain), generation: trust.generation(), at: trust.monotonic() };
+        let is_known = verified.by.any();
+        Self {
+            address,
+            certificates: is_known.then_some(chain),
+            has_unknown_certificate: !is_known,
+            verified: Mutex::new(Some(verified)),
+        }
+    }
+
+    /// Which authorities vouch for the client's certificate now. Cheap: remembered for a minute, unless the
+    /// authorities were reloaded.
+    pub fn verified(&self, trust: &Trust) -> VerifiedBy {
+        let Some(chain) = &self.certificates else { return VerifiedBy::default() };
+        let now = trust.monotonic();
+        if let Some(verified) = *self.verified.lock()
+            && verified.generation == trust.generation()
+            && now.saturating_sub(verified.at) < VERIFIED_FOR
+        {
+            return verified.by;
+        }
+        let by = trust.verified_by(chain);
+        *self.verified.lock() = Some(Verified { by, generation: trust.generation(), at: now });
+        by
+    }
+}
+
+/// What protects the server from its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Open connections; more wait to be accepted.
+    pub connections: usize,
+    /// Time for the TLS handshake.
+    pub handshake: Duration,
+    /// Time for the head of a request, and for a new connection to send one.
+    pub head: Duration,
+    /// Time that a connection may be open without a request.
+    pub idle: Duration,
+    /// Time for requests to finish after draining began.
+    pub finish: Duration,
+    /// Bytes of a request's head.
+    pub head_bytes: u32,
+    /// Requests at a time on one HTTP/2 connection.
+    pub streams: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(20),
+            idle: Duration::from_secs(180),
+            finish: Duration::from_secs(60),
+            head_bytes: 64 * 1024,
+            streams: 250,
+        }
+    }
+}
+
+/// Opens a port; 0 takes any that is free.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Everything that the connections of one listener share.
+pub(crate) struct Shared<H> {
+    handler: Arc<H>,
+    tls: Arc<Tls>,
+    metrics: Arc<Metrics>,
+    limits: Limits,
+    connections: Arc<Connections>,
+    tasks: TaskTracker,
+    on_panic: crate::body::OnPanic,
+}
+
+/// Serves until the server drains and all connections are closed, or [`Limits::finish`] later.
+pub async fn serve<H: Handler>(
+    listener: TcpListener,
+    tls: Arc<Tls>,
+    handler: Arc<H>,
+    lifecycle: Lifecycle,
+    limits: Limits,
+    metrics: Arc<Metrics>,
+) {
+    let panics = Arc::clone(&metrics);
+    let shared = Arc::new(Shared {
+        handler,
+        tls,
+        metrics,
+        limits,
+        connections: Arc::default(),
+        tasks: TaskTracker::new(),
+        on_panic: Arc::new(move || {
+            panics.panics.inc();
+        }),
+    });
+    let patience = Patience::new(limits.head, limits.idle);
+    let (sweeper, swept) = (Arc::clone(&shared), lifecycle.clone());
+    lifecycle.tasks().spawn("connection-sweep", async move {
+        while swept.phase() < Phase::Stopped {
+            tokio::time::sleep(patience.sweep).await;
+            sweeper.connections.sweep(&patience);
+        }
+    });
+
+    tokio::select! {
+        () = lifecycle.draining() => {}
+        () = accept_all(&listener, &shared) => {}
+    }
+    drop(listener);
+    finish(&shared).await;
+}
+
+async fn accept_all<H: Handler>(listener: &TcpListener, shared: &Arc<Shared<H>>) {
+    let permits = Arc::new(Semaphore::new(shared.limits.connections));
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Mostly "too many open files": waiting is all that helps, and a busy loop would not.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        prepare(&stream);
+        let shared = Arc::clone(shared);
+        let tasks = shared.tasks.clone();
+        tasks.spawn(async move {
+            shared.metrics.connections.inc();
+            connection::run(&shared, stream, address).await;
+            shared.metrics.connections.dec();
+            drop(permit);
+        });
+    }
+}
+
+/// Small answers leave at once, and a peer that is gone, or does not read, is noticed.
+fn prepare(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(60))
+        .with_interval(Duration::from_secs(15))
+        .with_retries(4);
+    let socket = SockRef::from(stream);
+    // None of these can fail on a socket just accepted; if one does, the connection still works.
+    let _ = stream.set_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_user_timeout(Some(Duration::from_secs(120)));
+}
+
+async fn finish<H>(shared: &Shared<H>) {
+    shared.connections.tell_all(Order::Finish);
+    shared.tasks.close();
+    if tokio::time::timeout(shared.limits.finish, shared.tasks.wait()).await.is_err() {
+        tracing::warn!(
+            connections = shared.connections.len(),
+            "requests did not finish in time and are cut off"
+        );
+        shared.connections.tell_all(Order::Close);
+        // Closing is only a matter of being scheduled.
+        let _ = tokio::time::timeout(Duration::from_secs(1), shared.tasks.wait()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

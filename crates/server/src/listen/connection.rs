@@ -1,0 +1,248 @@
+//! One connection: handshake, then requests until it is idle, broken, or told to go.
+
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    io,
+    net::SocketAddr,
+    panic::AssertUnwindSafe,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::TaskTracker;
+
+use super::{Handler, Peer, Shared};
+use crate::{
+    body::{Body, RequestBody, no_body},
+    connections::{Connection, Order},
+};
+
+/// Small enough that thousands of slow watchers do not fill the memory.
+const SEND_BUFFER: usize = 64 * 1024;
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const PING_AFTER: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Serves one connection to its end.
+pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, address: SocketAddr) {
+    let registered = shared.connections.register();
+    let Some(stream) = handshake(shared, stream).await else { return };
+    let peer = Arc::new(peer_of(shared, &stream, address));
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let connection = Arc::clone(&registered.connection);
+    let io = TokioIo::new(Observed { stream, connection: Arc::clone(&connection) });
+    let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection) });
+    let service = service_fn(move |request| answer(Arc::clone(&one), request));
+    let ended = if is_h2 {
+        let served = h2(shared).serve_connection(io, service);
+        until_told(pin!(served), &connection, http2::Connection::graceful_shutdown).await
+    } else {
+        let served = h1(shared).serve_connection(io, service);
+        until_told(pin!(served), &connection, http1::Connection::graceful_shutdown).await
+    };
+    if let Err(error) = ended {
+        tracing::trace!(%address, %error, "a connection broke");
+    }
+}
+
+/// What the requests of one connection share: one pointer to clone for each of them.
+struct One<H> {
+    shared: Arc<Shared<H>>,
+    peer: Arc<Peer>,
+    connection: Arc<Connection>,
+}
+
+async fn answer<H: Handler>(
+    one: Arc<One<H>>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let in_flight = one.connection.begin();
+    let request = request.map(to_request_body);
+    let peer = Arc::clone(&one.peer);
+    let handled = AssertUnwindSafe(async { one.shared.handler.handle(request, peer).await });
+    let mut response = match handled.catch_unwind().await {
+        Ok(response) => response,
+        Err(_panic) => {
+            (one.shared.on_panic)();
+            tracing::error!(address = %one.peer.address, "a request panicked");
+            panicked()
+        }
+    };
+    response.body_mut().set_on_panic(&one.shared.on_panic);
+    response.body_mut().set_in_flight(in_flight);
+    Ok(response)
+}
+
+fn to_request_body(incoming: Incoming) -> RequestBody {
+    if incoming.is_end_stream() { no_body() } else { incoming.map_err(Into::into).boxed_unsync() }
+}
+
+fn panicked() -> Response<Body> {
+    let text = "This request caused apiserver to panic. Look in the logs for details.\n";
+    let mut response = Response::new(Body::full(text));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+async fn handshake<H>(shared: &Shared<H>, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+    let accepting = shared.tls.acceptor().accept(stream).into_fallible();
+    match tokio::time::timeout(shared.limits.handshake, accepting).await {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err((error, stream))) if spoke_plain_http(&error) => {
+            tracing::debug!(%error, "a client spoke HTTP to the TLS port");
+            say_https_only(stream).await;
+        }
+        Ok(Err((error, _))) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
+    }
+    shared.metrics.tls_handshake_errors.inc();
+    None
+}
+
+fn spoke_plain_http(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
+}
+
+async fn say_https_only(mut stream: TcpStream) {
+    let answer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    let _ = tokio::time::timeout(Duration::from_secs(1), async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await
+    })
+    .await;
+}
+
+fn peer_of<H>(shared: &Shared<H>, stream: &TlsStream<TcpStream>, address: SocketAddr) -> Peer {
+    match stream.get_ref().1.peer_certificates() {
+        Some(chain) if !chain.is_empty() => {
+            Peer::with_certificates(address, chain.to_vec(), &shared.tls.trust())
+        }
+        _ => Peer::without_certificate(address),
+    }
+}
+
+fn h1<H>(shared: &Shared<H>) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        // The sweep of all connections does this without a timer per request, and tells idle from slow.
+        .header_read_timeout(None)
+        .max_header_size(usize::try_from(shared.limits.head_bytes).unwrap_or(usize::MAX))
+        .max_buf_size(SEND_BUFFER.max(8 * 1024));
+    builder
+}
+
+fn h2<H>(shared: &Shared<H>) -> http2::Builder<Executor> {
+    let mut builder = http2::Builder::new(Executor(shared.tasks.clone()));
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(shared.limits.streams)
+        .max_header_list_size(shared.limits.head_bytes)
+        .max_send_buf_size(SEND_BUFFER)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    builder
+}
+
+/// Runs the streams of an HTTP/2 connection as tasks that draining waits for.
+#[derive(Clone)]
+struct Executor(TaskTracker);
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executor {
+    fn execute(&self, stream: F) {
+        self.0.spawn(stream);
+    }
+}
+
+/// Drives a connection until it ends or is told to.
+async fn until_told<C: Future<Output = hyper::Result<()>>>(
+    mut served: Pin<&mut C>,
+    connection: &Connection,
+    finish: impl Fn(Pin<&mut C>),
+) -> hyper::Result<()> {
+    let mut is_finishing = false;
+    poll_fn(|cx| {
+        match connection.order(cx) {
+            Order::Serve => {}
+            Order::Finish if is_finishing => {}
+            Order::Finish => {
+                is_finishing = true;
+                finish(served.as_mut());
+            }
+            Order::Close => return Poll::Ready(Ok(())),
+        }
+        served.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// The stream of a connection, which says when something arrives.
+struct Observed {
+    stream: TlsStream<TcpStream>,
+    connection: Arc<Connection>,
+}
+
+impl AsyncRead for Observed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.connection.has_read();
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Observed {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
