@@ -230,6 +230,9 @@ impl Contents {
                 self.discount(before)
             }
             Err(why) => {
+                if self.unreadable.is_empty() {
+                    tracing::warn!(%key, %why, "a stored value cannot be served");
+                }
                 let before = self.remove(&key);
                 self.unreadable.insert(key, why);
                 before

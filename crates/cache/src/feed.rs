@@ -197,8 +197,10 @@ impl Feed {
 pub(crate) fn install(loaded: Loaded, routes: &Routes, progress: &Progress) {
     let Loaded { revision, collections, unclaimed } = loaded;
     for (collection, contents) in collections {
-        for (key, why) in contents.unreadable() {
-            warn!(%key, %why, "a stored value cannot be served");
+        // One line a collection: a store that was written by something else would fill the log.
+        if let Some((key, why)) = contents.unreadable().next() {
+            let n_unreadable = contents.unreadable().count();
+            warn!(n_unreadable, first = %key, %why, "stored values cannot be served");
         }
         collection.replace(contents, revision);
     }

@@ -17,7 +17,7 @@ use store::{Entry, Key};
 
 use crate::{
     config::{CollectionSpec, FieldSpec},
-    item::{Item, Span},
+    item::{HEAD, Item, Rare, Span},
 };
 use members::{Member, last, members, offset, text_of};
 
@@ -230,7 +230,8 @@ fn build(
 ) -> Result<Item, Unreadable> {
     // Directly behind the brace that opens the metadata.
     let cut = form.body_at + METADATA.len() + 1;
-    let (open, close) = ("\"resourceVersion\":\"", if form.metadata.is_empty() { "\"" } else { "\"," });
+    let open = &HEAD[METADATA.len() + 1..];
+    let close = if form.metadata.is_empty() { "\"" } else { "\"," };
     let digits = entry.modified.to_string();
     let served: Box<[u8]> = [&text[..cut], open, &digits, close, &text[cut..]].concat().into_bytes().into();
     let mut index =
@@ -242,21 +243,21 @@ fn build(
     };
     let uid = last(&form.metadata, "uid").and_then(text_of).map_or_else(Span::default, |it| index.span(it));
     let deleting = last(&form.metadata, "deletionTimestamp");
-    let labels = index.labels(last(&form.metadata, "labels"))?;
-    let fields = index.fields(&spec.fields, top)?;
+    let mut spans = Vec::new();
+    index.fields(&spec.fields, top, &mut spans)?;
+    index.labels(last(&form.metadata, "labels"), &mut spans)?;
+    let rare = Rare { lease: entry.lease, extra: index.extra.into() };
     let (namespace_at, name_at) = names_at(spec, &entry.key);
     Ok(Item {
         key: entry.key.clone(),
         revision: entry.modified,
         created: entry.created,
-        lease: entry.lease,
         storage_version: interner.intern(&api_version),
-        extra: Some(index.extra).filter(|it| !it.is_empty()).map(String::into_boxed_str),
-        labels,
-        fields,
+        rare: (rare.lease.is_some() || !rare.extra.is_empty()).then(|| Box::new(rare)),
+        spans: spans.into(),
+        n_fields: small(spec.fields.len()),
         uid,
         body_at: small(form.body_at),
-        resource_version: Span { at: small(cut + open.len()), len: small(digits.len()) },
         namespace_at,
         name_at,
         is_deleting: !matches!(deleting, None | Some("null" | "\"\"")),
@@ -306,20 +307,25 @@ impl<'t> Index<'t> {
     }
 
     /// Sorted by key; of labels that stand there twice the last counts, and only texts can be labels.
-    fn labels(&mut self, value: Option<&'t str>) -> Result<Box<[(Span, Span)]>, Unreadable> {
-        let Some(value) = value.filter(|it| it.starts_with('{')) else { return Ok(Box::default()) };
+    fn labels(&mut self, value: Option<&'t str>, out: &mut Vec<Span>) -> Result<(), Unreadable> {
+        let Some(value) = value.filter(|it| it.starts_with('{')) else { return Ok(()) };
         let mut labels = members(value)?;
         labels.reverse();
         labels.sort_by(|a, b| a.name.cmp(&b.name));
         labels.dedup_by(|a, b| a.name == b.name);
         let labels = labels.into_iter().filter_map(|it| Some((it.name, text_of(it.value)?)));
-        Ok(labels.map(|(key, value)| (self.span(key), self.span(value))).collect())
+        out.extend(labels.flat_map(|(key, value)| [self.span(key), self.span(value)]));
+        Ok(())
     }
 
-    fn fields(&mut self, specs: &[FieldSpec], top: &[Member<'t>]) -> Result<Box<[Span]>, Unreadable> {
+    fn fields(
+        &mut self,
+        specs: &[FieldSpec],
+        top: &[Member<'t>],
+        out: &mut Vec<Span>,
+    ) -> Result<(), Unreadable> {
         // Several fields usually are in one member, which is taken apart only once.
         let mut heads: Vec<(&str, Vec<Member<'t>>)> = Vec::new();
-        let mut fields = Vec::with_capacity(specs.len());
         for FieldSpec { path, name: _ } in specs {
             let value = match path.as_slice() {
                 [] => None,
@@ -333,9 +339,9 @@ impl<'t> Index<'t> {
                     found.map_or(Ok(None), |(_, members)| descend(members, rest))?
                 }
             };
-            fields.push(value.and_then(scalar).map_or_else(Span::default, |it| self.span(it)));
+            out.push(value.and_then(scalar).map_or_else(Span::default, |it| self.span(it)));
         }
-        Ok(fields.into())
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! One object as the cache holds it: its served text, made once, and where in it the indexed parts are.
 //!
 //! Nothing is held twice: name and namespace are parts of the key, the uid, labels and fields parts of
-//! the text. Only texts that stand in the JSON with escapes have an unescaped copy in `extra`.
+//! the text. Only texts that stand in the JSON with escapes have an unescaped copy.
 
 use std::fmt;
 
@@ -14,22 +14,31 @@ pub struct Item {
     pub(crate) key: Key,
     pub(crate) revision: Revision,
     pub(crate) created: Revision,
-    pub(crate) lease: Option<LeaseId>,
     pub(crate) text: Bytes,
     pub(crate) storage_version: StorageVersion,
-    pub(crate) extra: Option<Box<str>>,
-    pub(crate) labels: Box<[(Span, Span)]>,
-    pub(crate) fields: Box<[Span]>,
+    /// What most items do not have.
+    pub(crate) rare: Option<Box<Rare>>,
+    /// The selectable fields, then pairs of a label's key and value.
+    pub(crate) spans: Box<[Span]>,
+    pub(crate) n_fields: u32,
     pub(crate) uid: Span,
-    /// Where `"metadata":` is in the text.
+    /// Where `"metadata":` is in the text. The resourceVersion is the first thing in there.
     pub(crate) body_at: u32,
-    /// The digits of the resourceVersion in the text.
-    pub(crate) resource_version: Span,
     /// Where the namespace begins in the key, and where the name does.
     pub(crate) namespace_at: u32,
     pub(crate) name_at: u32,
     pub(crate) is_deleting: bool,
 }
+
+#[derive(Default)]
+pub(crate) struct Rare {
+    pub(crate) lease: Option<LeaseId>,
+    /// Texts that stand in the JSON with escapes, unescaped.
+    pub(crate) extra: Box<str>,
+}
+
+/// What stands between `body_at` and the digits of the resourceVersion.
+pub(crate) const HEAD: &str = "\"metadata\":{\"resourceVersion\":\"";
 
 /// A part of an item's text, or, beyond the end of it, of `extra`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +65,7 @@ impl Item {
 
     /// The lease with which the object goes away.
     pub fn lease(&self) -> Option<LeaseId> {
-        self.lease
+        self.rare.as_ref().and_then(|it| it.lease)
     }
 
     /// The whole object as JSON in its storage version, with its resourceVersion, without whitespace.
@@ -79,10 +88,10 @@ impl Item {
     }
 
     pub(crate) fn write_at(&self, revision: Revision, out: &mut Vec<u8>) {
-        let at = index(self.resource_version.at);
+        let at = index(self.body_at) + HEAD.len();
         out.extend_from_slice(&self.text[..at]);
         out.extend_from_slice(revision.to_string().as_bytes());
-        out.extend_from_slice(&self.text[at + index(self.resource_version.len)..]);
+        out.extend_from_slice(&self.text[at + self.revision.to_string().len()..]);
     }
 
     /// The name, from the key.
@@ -104,19 +113,20 @@ impl Item {
 
     /// `metadata.labels`.
     pub fn labels(&self) -> Labels<'_> {
-        Labels { item: self, rest: &self.labels }
+        Labels { item: self, rest: self.label_spans() }
     }
 
     /// One label.
     pub fn label(&self, key: &str) -> Option<&str> {
-        let found = self.labels.binary_search_by(|(it, _)| self.at(*it).cmp(key)).ok()?;
-        Some(self.at(self.labels[found].1))
+        let labels = self.label_spans();
+        let found = labels.binary_search_by(|[it, _]| self.at(*it).cmp(key)).ok()?;
+        Some(self.at(labels[found][1]))
     }
 
     /// The value of the field at this position of [`crate::CollectionSpec::fields`]: a text, or a number
     /// or truth value as it is written; empty if there is none.
     pub fn field(&self, position: usize) -> &str {
-        self.fields.get(position).map_or("", |it| self.at(*it))
+        self.spans[..index(self.n_fields)].get(position).map_or("", |it| self.at(*it))
     }
 
     /// The `apiVersion` in which the object is stored; empty if it says none.
@@ -129,10 +139,15 @@ impl Item {
         self.is_deleting
     }
 
+    fn label_spans(&self) -> &[[Span; 2]] {
+        let (pairs, _) = self.spans[index(self.n_fields)..].as_chunks();
+        pairs
+    }
+
     fn at(&self, span: Span) -> &str {
         let (at, len) = (index(span.at), index(span.len));
         let part = match at.checked_sub(self.text.len()) {
-            Some(at) => self.extra.as_deref().and_then(|it| it.get(at..at + len)),
+            Some(at) => self.rare.as_ref().and_then(|it| it.extra.get(at..at + len)),
             None => self.text.get(at..at + len).and_then(|it| str::from_utf8(it).ok()),
         };
         part.unwrap_or("")
@@ -150,14 +165,14 @@ impl fmt::Debug for Item {
 #[derive(Clone)]
 pub struct Labels<'a> {
     item: &'a Item,
-    rest: &'a [(Span, Span)],
+    rest: &'a [[Span; 2]],
 }
 
 impl<'a> Iterator for Labels<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let ((key, value), rest) = self.rest.split_first()?;
+        let ([key, value], rest) = self.rest.split_first()?;
         self.rest = rest;
         Some((self.item.at(*key), self.item.at(*value)))
     }

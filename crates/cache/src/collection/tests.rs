@@ -154,7 +154,7 @@ fn an_object_costs_at_most_one_and_a_half_times_its_json() {
         // Every allocation with what an allocator adds; `Bytes` makes one more when first shared.
         cost += rounded(size_of::<Item>() + 16) + rounded(item.text.len()) + rounded(24);
         cost += rounded(item.key.as_str().len() + 16);
-        cost += rounded(size_of_val(&*item.labels)) + rounded(size_of_val(&*item.fields));
+        cost += rounded(size_of_val(&*item.spans));
         // A node of the tree is at least half full; two thirds is what random inserts give.
         cost += size_of::<(Key, Arc<Item>)>() * 3 / 2;
         collection.apply(vec![collection.prepare(Event::Put(entry))]);

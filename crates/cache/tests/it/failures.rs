@@ -25,7 +25,7 @@ async fn check_failed(cache: &Cache, why: &str) {
 async fn a_store_that_went_back_fails_the_cache() {
     let store = memory_store();
     put_map(&store, "a", "1").await;
-    let (odd, tricks) = Odd::new(store);
+    let (odd, tricks) = Odd::around(store);
     let (bad, faults) = FaultStore::new(odd, clock());
     let cache = start(&SharedStore::new(bad)).await;
     let mut watcher = maps(&cache).watch(cache.applied(), MAPS).unwrap();
@@ -41,7 +41,7 @@ async fn a_store_that_went_back_fails_the_cache() {
 async fn a_consistent_read_notices_that_the_store_went_back() {
     let store = memory_store();
     put_map(&store, "a", "1").await;
-    let (odd, tricks) = Odd::new(store);
+    let (odd, tricks) = Odd::around(store);
     let cache = start(&odd).await;
     let mut watcher = maps(&cache).watch(cache.applied(), MAPS).unwrap();
     *tricks.current.lock() = Some(Revision::ZERO);
@@ -57,7 +57,7 @@ async fn a_list_that_is_older_than_what_was_seen_fails_the_cache() {
         put_map(&store, "a", "1").await;
     }
     let empty = memory_store();
-    let (odd, tricks) = Odd::new(store);
+    let (odd, tricks) = Odd::around(store);
     let (bad, faults) = FaultStore::new(odd, clock());
     let cache = start(&SharedStore::new(bad)).await;
     tricks.watch_errors.lock().push(WatchError::Compacted { oldest: Revision::new(9) });

@@ -108,7 +108,7 @@ async fn a_consistent_read_sees_every_write_before_it() {
 
 #[tokio::test]
 async fn consistent_reads_share_questions_to_the_store() {
-    let (store, tricks) = Odd::new(memory_store());
+    let (store, tricks) = Odd::around(memory_store());
     let (paused, faults) = FaultStore::new(store.clone(), clock());
     let cache = start(&store::SharedStore::new(paused)).await;
     faults.pause();

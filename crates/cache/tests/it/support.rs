@@ -98,7 +98,7 @@ pub struct Tricks {
 }
 
 impl Odd {
-    pub fn new(inner: SharedStore) -> (SharedStore, Arc<Tricks>) {
+    pub fn around(inner: SharedStore) -> (SharedStore, Arc<Tricks>) {
         let tricks = Arc::new(Tricks::default());
         (SharedStore::new(Self { inner, tricks: Arc::clone(&tricks) }), tricks)
     }
