@@ -129,13 +129,15 @@ fn said_by_etcd(code: Code, text: &str) -> Failure {
 
 /// Whether the request certainly never left this process.
 fn was_not_sent(status: &Status) -> bool {
+    // Only errors that were made here have a source. hyper cancels a request while it still waits for the
+    // connection, never later; tonic hands that on under the same text.
+    let is_made_here = status.source().is_some();
+    if is_made_here && status.code() == Code::Cancelled && status.message() == "operation was canceled" {
+        return true;
+    }
     let mut source = status.source();
     while let Some(error) = source {
         if error.downcast_ref::<tonic::ConnectError>().is_some() {
-            return true;
-        }
-        // hyper cancels a request only while it still waits for the connection.
-        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
             return true;
         }
         source = error.source();
@@ -176,6 +178,14 @@ mod tests {
         check(Code::Unavailable, "etcdserver: server stopped", "Unknown");
         check(Code::Unavailable, "transport is closing", "Unknown");
         check(Code::Cancelled, "cancelled", "Unknown");
+        check(Code::Cancelled, "operation was canceled", "Unknown");
+    }
+
+    #[test]
+    fn a_request_that_found_no_connection_was_not_sent() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let status = Status::from_error(Box::new(tonic::ConnectError(Box::new(refused))));
+        assert!(matches!(Failure::from(&status), Failure::NotSent(text) if text.contains("refused")));
     }
 
     #[test]

@@ -205,6 +205,14 @@ impl Etcd {
         self.signal("-CONT")
     }
 
+    /// What the member counts under this name and these labels, such as
+    /// `grpc_server_started_total{grpc_method="Range"`; zero if nothing.
+    pub async fn metric(&self, start: &str) -> Result<f64> {
+        let text = ask(self.plan.metrics, "/metrics").await?;
+        let line = text.lines().find(|it| it.starts_with(start));
+        Ok(line.and_then(|it| it.rsplit(' ').next()).and_then(|it| it.parse().ok()).unwrap_or_default())
+    }
+
     fn signal(&self, signal: &str) -> Result<()> {
         let child = self.child.as_ref().context("etcd does not run")?;
         let status = Command::new("kill").arg(signal).arg(child.id().to_string()).status()?;
@@ -281,14 +289,16 @@ fn free_ports<const N: usize>() -> Result<[u16; N]> {
 }
 
 async fn is_healthy(port: u16) -> bool {
-    let ask = async {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        anyhow::Ok(answer.starts_with("HTTP/1.0 200") && answer.contains("\"true\""))
-    };
-    matches!(timeout(Duration::from_secs(5), ask).await, Ok(Ok(true)))
+    let answer = timeout(Duration::from_secs(5), ask(port, "/health")).await;
+    matches!(answer, Ok(Ok(text)) if text.starts_with("HTTP/1.0 200") && text.contains("\"true\""))
+}
+
+async fn ask(port: u16, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// The end of a log, for messages.

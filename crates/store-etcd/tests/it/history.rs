@@ -152,6 +152,21 @@ async fn shared_reads_of_the_revision_are_never_older_than_the_callers_write() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_reads_of_the_revision_share_requests() {
+    const RANGES: &str = "grpc_server_started_total{grpc_method=\"Range\"";
+    if etcd::is_missing() {
+        return;
+    }
+    let etcd = start().await;
+    let store = connect(&etcd).await;
+    let before = etcd.metric(RANGES).await.unwrap();
+    let reads = futures_util::future::join_all((0..200).map(|_| store.current()));
+    assert!(soon(reads).await.iter().all(Result::is_ok));
+    let n_requests = etcd.metric(RANGES).await.unwrap() - before;
+    assert!((1.0..=10.0).contains(&n_requests), "200 reads took {n_requests} requests");
+}
+
 /// The watch that feeds the caches must reach every revision that `current` names, also when somebody else
 /// writes to the same etcd.
 #[tokio::test]
