@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cache::Item;
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use meta::{GroupResource, Status, Value, object};
 use serde::Deserialize;
 use store::{CommitError, Require, Store, Txn};
@@ -170,12 +170,14 @@ impl Registry {
     ) -> Result<ListPage, Status> {
         self.reach(Wanted::Consistent).await?;
         let page = self.list(target, list).await?;
-        let results: Vec<Result<(), Status>> = stream::iter(page.items.clone())
-            .map(|item| async move { self.delete_listed(target, options, &item).await })
-            .buffer_unordered(limits::DELETE_WORKERS)
-            .collect()
-            .await;
-        results.into_iter().collect::<Result<Vec<()>, Status>>()?;
+        let mut running = FuturesUnordered::new();
+        for item in page.items.clone() {
+            if running.len() >= limits::DELETE_WORKERS {
+                running.next().await.transpose()?;
+            }
+            running.push(self.delete_listed(target, options, item));
+        }
+        while running.next().await.transpose()?.is_some() {}
         Ok(page)
     }
 
@@ -183,7 +185,7 @@ impl Registry {
         &self,
         target: &Target,
         options: &DeleteOptions,
-        item: &Arc<Item>,
+        item: Arc<Item>,
     ) -> Result<(), Status> {
         let one = target.at(item.namespace(), item.name());
         match self.delete(&one, options).await {

@@ -3,7 +3,7 @@
 //! A put is one store transaction: it requires the object at the state it was computed from, and the fence that
 //! proves its encoding. When somebody else was faster the store says what is there now, and the change is computed anew.
 
-mod decode;
+pub(crate) mod decode;
 mod metadata;
 mod namespace;
 

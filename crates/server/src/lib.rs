@@ -6,17 +6,17 @@
 //! Start reading at [`listen`] for connections and [`lifecycle`] for start and stop.
 
 // How a request gets in and an answer gets out.
-pub mod listen;
-mod connections;
-pub mod tls;
 pub mod body;
+mod connections;
+pub mod listen;
+pub mod tls;
 
 // The life of the server, and what it tells about itself.
-pub mod lifecycle;
-pub mod health;
-pub mod metrics;
-pub mod inflight;
 pub mod audit_log;
+pub mod health;
+pub mod inflight;
+pub mod lifecycle;
+pub mod metrics;
 
 // What it makes for itself on first start.
 pub mod files;

@@ -1,0 +1,162 @@
+//! The verbs on resources as HTTP: what is read from the request, which step of the registry is called, how the answer
+//! looks. What a verb *does* is in `registry`.
+
+mod delete;
+mod options;
+mod read;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use catalog::{Served, Verb};
+use http_body_util::BodyExt;
+use meta::{GroupResource, Status, Value};
+use registry::{Registry, Target};
+
+use crate::{
+    answer::{self, Answer},
+    audit::Record,
+    body::RequestBody,
+    chain::{Caller, Exchange},
+    dispatch::Dispatch,
+    request::ResourcePath,
+    reviews, service_account,
+};
+
+/// The largest body that is read, as upstream.
+pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// One request for a resource, with everything a verb needs.
+pub(crate) struct Call<'a> {
+    pub(crate) dispatch: &'a Dispatch,
+    pub(crate) registry: &'a Arc<Registry>,
+    pub(crate) exchange: &'a Exchange,
+    pub(crate) caller: &'a Caller,
+    pub(crate) served: &'a Served,
+    pub(crate) path: &'a ResourcePath,
+    pub(crate) target: Target,
+    pub(crate) record: &'a mut Record,
+}
+
+/// A request for a resource that this server has.
+pub(crate) async fn serve(mut call: Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    let deprecation = call.served.warning();
+    let result = route(&mut call, body).await;
+    let answer = match result {
+        Ok(answer) => answer,
+        Err(status) => answer::status(call.exchange, status),
+    };
+    let answer = answer.about_resource();
+    Ok(match deprecation {
+        Some(warning) => answer.warn(&warning),
+        None => answer,
+    })
+}
+
+async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    let subresource = call.path.subresource.as_str();
+    let verb = Verb::parse(call.exchange.info.verb).ok_or_else(Status::method_not_allowed)?;
+    check_offered(call, verb)?;
+    match (subresource, verb) {
+        ("", Verb::Create) if call.served.definition.is_stored() => write::create(call, body).await,
+        ("", Verb::Create) => reviews::create(call, body).await,
+        ("", Verb::Get | Verb::List) if !call.served.definition.is_stored() => read::component_status(call),
+        ("" | "status" | "ephemeralcontainers" | "resize" | "approval", Verb::Get) => read::get(call).await,
+        ("", Verb::List) => read::list(call).await,
+        ("", Verb::Watch) => watch::watch(call).await,
+        ("" | "status", Verb::Update) => write::update(call, body).await,
+        ("" | "status", Verb::Patch) => write::patch(call, body).await,
+        ("", Verb::Delete) => delete::delete(call, body).await,
+        ("", Verb::DeleteCollection) => delete::delete_collection(call, body).await,
+        ("finalize", Verb::Update) => write::finalize(call, body).await,
+        ("token", Verb::Create) => service_account::token_request(call, body).await,
+        (other, _) => Err(not_here(call, other)),
+    }
+}
+
+/// 404 if there is no such subresource, 405 if the verb is not offered on it.
+fn check_offered(call: &Call<'_>, verb: Verb) -> Result<(), Status> {
+    let subresource = call.path.subresource.as_str();
+    let is_offered = match subresource {
+        "" => {
+            let is_collection = call.path.name.is_empty()
+                || matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+            let fits = is_collection != matches!(verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
+            fits && call.served.offers(None, verb) && !(verb == Verb::Create && !call.path.name.is_empty())
+        }
+        name => {
+            call.served.subresource(name).ok_or_else(Status::no_such_resource)?;
+            call.served.offers(Some(name), verb)
+        }
+    };
+    if is_offered { Ok(()) } else { Err(Status::method_not_allowed()) }
+}
+
+/// 501: what needs nodes, or a later build.
+fn not_here(call: &Call<'_>, subresource: &str) -> Status {
+    let resource = &call.target.kind.resource;
+    match subresource {
+        "exec"
+        | "attach"
+        | "portforward"
+        | "log"
+        | "proxy"
+        | "binding"
+        | "eviction"
+        | "resize"
+        | "ephemeralcontainers" => Status::not_implemented(format!(
+            "{resource}/{subresource} is not available: this control plane has no nodes, so nothing runs in it"
+        )),
+        other => Status::not_implemented(format!("{resource}/{other} is not available on this server")),
+    }
+}
+
+impl Call<'_> {
+    /// The whole body, bounded.
+    pub(crate) async fn read(&mut self, body: RequestBody) -> Result<Bytes, Status> {
+        let bytes = read_body(body).await?;
+        self.record.request_object(&bytes);
+        Ok(bytes)
+    }
+
+    /// The body as an object.
+    pub(crate) async fn read_object(&mut self, body: RequestBody) -> Result<Value, Status> {
+        crate::negotiate::request(&self.exchange.headers)?;
+        let bytes = self.read(body).await?;
+        let kind = self.body_kind();
+        schema::json::parse(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
+            let shown = schema::json::summary(&bytes);
+            Status::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+                 error: {error} ({shown})"
+            ))
+        })
+    }
+
+    fn body_kind(&self) -> String {
+        let subresource = self.served.subresource(&self.path.subresource);
+        subresource.map_or_else(|| self.served.definition.kind.to_string(), |it| it.kind.to_string())
+    }
+
+    /// `pods` of the core group, for messages.
+    pub(crate) fn resource(&self) -> &GroupResource {
+        &self.target.kind.resource
+    }
+}
+
+/// Reads a body to its end, or 413.
+pub(crate) async fn read_body(mut body: RequestBody) -> Result<Bytes, Status> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|it| Status::bad_request(format!("the request body could not be read: {it}")))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if whole.len() + piece.len() > MAX_BODY {
+            return Err(Status::too_large(format!("limit is {MAX_BODY}")));
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
+}

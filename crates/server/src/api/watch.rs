@@ -1,0 +1,111 @@
+//! WATCH as a stream of lines. It ends by itself after its time, when the server drains, or with an ERROR event.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use meta::Status;
+use rand::RngExt;
+use registry::{WatchEvent, WatchStream};
+use store::SharedClock;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::{Call, options};
+use crate::{
+    answer::{self, Answer},
+    body::{Body, BoxError},
+    metrics::WatchGuard,
+    negotiate,
+};
+
+/// How often a quiet watch gets a bookmark.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// `GET …?watch=true`
+pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, Status> {
+    negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let options = options::watch(&call.exchange.query)?;
+    let lasts = duration(call)?;
+    let watch = call.registry.watch(&call.target, options).await?;
+    let clock = call.registry.clock().clone();
+    let running = Running {
+        watch,
+        ends_at: clock.monotonic() + lasts,
+        bookmark_at: clock.monotonic() + BOOKMARK_EVERY,
+        clock,
+        draining: Box::pin(call.dispatch.lifecycle.draining()),
+        guard: call.dispatch.watch_started(call),
+        pending: Vec::new().into_iter(),
+        is_over: false,
+    };
+    let body = Body::stream(stream::unfold(running, |mut running| async move {
+        running.next().await.map(|frame| (Ok::<_, BoxError>(frame), running))
+    }));
+    Ok(answer::plain(200, negotiate::JSON, body))
+}
+
+/// What the client asks for, or a random time above the server's minimum, so that not all come back at once.
+fn duration(call: &Call<'_>) -> Result<Duration, Status> {
+    let query = &call.exchange.query;
+    if query.has("timeoutSeconds") {
+        let seconds = options::number(query.get("timeoutSeconds"))?;
+        if seconds > 0 {
+            return Ok(Duration::from_secs(seconds));
+        }
+    }
+    let least = call.dispatch.min_request_timeout;
+    Ok(least.mul_f64(1.0 + rand::rng().random::<f64>()))
+}
+
+/// A watch that is being sent.
+struct Running {
+    watch: WatchStream,
+    clock: SharedClock,
+    ends_at: Duration,
+    bookmark_at: Duration,
+    draining: std::pin::Pin<Box<WaitForCancellationFutureOwned>>,
+    guard: WatchGuard,
+    pending: std::vec::IntoIter<Bytes>,
+    is_over: bool,
+}
+
+impl Running {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.pending.next() {
+                self.guard.events.inc();
+                return Some(frame);
+            }
+            if self.is_over {
+                return None;
+            }
+            let now = self.clock.monotonic();
+            if now >= self.ends_at {
+                return None;
+            }
+            let wait = self.ends_at.min(self.bookmark_at).saturating_sub(now);
+            tokio::select! {
+                biased;
+                () = &mut self.draining => {
+                    self.is_over = true;
+                    return self.watch.bookmark();
+                }
+                event = self.watch.next() => match event {
+                    WatchEvent::Frames(frames) => self.pending = frames.into_iter(),
+                    WatchEvent::Last(frame) => {
+                        self.is_over = true;
+                        return Some(frame);
+                    }
+                },
+                () = self.clock.sleep(wait) => {
+                    if self.clock.monotonic() >= self.bookmark_at {
+                        self.bookmark_at = self.clock.monotonic() + BOOKMARK_EVERY;
+                        if let Some(frame) = self.watch.bookmark() {
+                            return Some(frame);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

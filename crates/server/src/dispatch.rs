@@ -1,0 +1,230 @@
+//! Where a request goes once it is allowed: health, metrics, version, discovery, or a verb on a resource.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use catalog::{Catalog, discovery::Documents, discovery::Tagged};
+use http::{HeaderValue, Method};
+use meta::{GroupResource, GroupVersion, Status};
+use registry::{Registry, Target};
+use serde_json::json;
+
+use crate::{
+    answer::{self, Answer},
+    api::{self, Call},
+    audit::Record,
+    authenticate::Authenticator,
+    body::RequestBody,
+    chain::{Caller, Exchange},
+    health::Checks,
+    lifecycle::Lifecycle,
+    metrics::{Metrics, RequestKey, WatchGuard},
+    negotiate,
+    request::ResourcePath,
+    service_account::TokenSettings,
+    snapshot::Snapshots,
+};
+
+/// Everything that requests can be sent to.
+pub struct Dispatch {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) documents: Documents,
+    pub(crate) authorizer: access::Authorizer,
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) tokens: TokenSettings,
+    pub(crate) health: Arc<Checks>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) version: Bytes,
+    pub(crate) min_request_timeout: Duration,
+    pub(crate) snapshots: Option<Snapshots>,
+}
+
+impl Dispatch {
+    /// Sends the request where it belongs.
+    pub(crate) async fn route(
+        &self,
+        exchange: &Exchange,
+        caller: &Caller,
+        body: RequestBody,
+        record: &mut Record,
+    ) -> Result<Answer, Status> {
+        if let Some(path) = &exchange.info.resource {
+            return self.resource(exchange, caller, path, body, record).await;
+        }
+        let path = exchange.info.path.as_str();
+        let segments: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();
+        match segments.as_slice() {
+            ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
+            ["convoy", "snapshot"] => crate::snapshot::save(self, exchange).await,
+            _ if !matches!(exchange.method, Method::GET | Method::HEAD) => Err(Status::method_not_allowed()),
+            ["metrics"] => Ok(self.render_metrics()),
+            ["version"] => self.document(exchange, &self.version),
+            [] => self.document(exchange, &self.root()),
+            ["api"] => self.discovery(
+                exchange,
+                &self.documents.api,
+                [&self.documents.aggregated_api_v2, &self.documents.aggregated_api_v2beta1],
+            ),
+            ["apis"] => self.discovery(
+                exchange,
+                &self.documents.apis,
+                [&self.documents.aggregated_apis_v2, &self.documents.aggregated_apis_v2beta1],
+            ),
+            ["api", version] => self.known(exchange, self.documents.group_versions.get(*version)),
+            ["apis", group] => match self.documents.groups.get(*group) {
+                Some(document) => self.document(exchange, document),
+                None => Ok(answer::page_not_found()),
+            },
+            ["apis", group, version] => {
+                let name = format!("{group}/{version}");
+                match self.documents.group_versions.get(name.as_str()) {
+                    Some(document) => self.document(exchange, document),
+                    None => self.unknown(group),
+                }
+            }
+            _ => Ok(answer::page_not_found()),
+        }
+    }
+
+    async fn resource(
+        &self,
+        exchange: &Exchange,
+        caller: &Caller,
+        path: &ResourcePath,
+        body: RequestBody,
+        record: &mut Record,
+    ) -> Result<Answer, Status> {
+        let Some(served) = self.catalog.find(&path.group, &path.version, &path.resource) else {
+            return self.unknown(&path.group);
+        };
+        let resource = GroupResource::new(path.group.as_str(), path.resource.as_str());
+        let kind = self.registry.kinds().get(&resource).ok_or_else(Status::no_such_resource)?;
+        let is_namespace = &*served.definition.resource == "namespaces" && served.definition.group.is_empty();
+        let namespace = if is_namespace { "" } else { path.namespace.as_str() };
+        let is_object =
+            !path.name.is_empty() && !matches!(exchange.info.verb, "list" | "watch" | "deletecollection");
+        let needs_namespace = served.definition.namespaced && (is_object || exchange.info.verb == "create");
+        if (!served.definition.namespaced && !namespace.is_empty())
+            || (needs_namespace && namespace.is_empty())
+        {
+            return Err(Status::no_such_resource());
+        }
+        if !path.rest.is_empty() && path.subresource != "proxy" {
+            return Err(Status::no_such_resource());
+        }
+        let target = Target {
+            kind: Arc::clone(kind),
+            group_version: GroupVersion::new(path.group.as_str(), path.version.as_str()),
+            namespace: namespace.to_owned(),
+            name: if is_object { path.name.clone() } else { String::new() },
+            subresource: path.subresource.clone(),
+        };
+        let call =
+            Call { dispatch: self, registry: &self.registry, exchange, caller, served, path, target, record };
+        api::serve(call, body).await
+    }
+
+    /// Upstream answers in JSON where the group is known, and in plain text where it is not.
+    fn unknown(&self, group: &str) -> Result<Answer, Status> {
+        if group.is_empty() || self.catalog.has_group(group) {
+            Err(Status::no_such_resource())
+        } else {
+            Ok(answer::page_not_found())
+        }
+    }
+
+    fn known(&self, exchange: &Exchange, document: Option<&Bytes>) -> Result<Answer, Status> {
+        self.document(exchange, document.ok_or_else(Status::no_such_resource)?)
+    }
+
+    fn document(&self, exchange: &Exchange, document: &Bytes) -> Result<Answer, Status> {
+        let format = negotiate::response(&exchange.headers, &exchange.query)?;
+        Ok(answer::json(exchange, 200, document.clone(), format))
+    }
+
+    /// The plain document, or the aggregated one for clients that ask for it.
+    fn discovery(
+        &self,
+        exchange: &Exchange,
+        plain: &Bytes,
+        aggregated: [&Tagged; 2],
+    ) -> Result<Answer, Status> {
+        let [v2, v2beta1] = aggregated;
+        let wanted = exchange.header("accept").split(',').find_map(|entry| {
+            let entry: String = entry.chars().filter(|it| !it.is_whitespace()).collect();
+            let has = |part: &str| entry.split(';').any(|it| it == part);
+            let is_list =
+                has("application/json") && has("g=apidiscovery.k8s.io") && has("as=APIGroupDiscoveryList");
+            match (is_list, has("v=v2"), has("v=v2beta1")) {
+                (true, true, _) => {
+                    Some((v2, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"))
+                }
+                (true, _, true) => Some((
+                    v2beta1,
+                    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+                )),
+                _ => None,
+            }
+        });
+        let Some((document, content_type)) = wanted else { return self.document(exchange, plain) };
+        let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
+        let vary = HeaderValue::from_static("Accept");
+        if exchange.header("if-none-match") == &*document.etag {
+            let answer =
+                answer::plain(304, HeaderValue::from_static(content_type), crate::body::Body::empty());
+            return Ok(answer.with_header("etag", etag).with_header("vary", vary));
+        }
+        let format = negotiate::Format { is_pretty: false };
+        Ok(answer::json(exchange, 200, document.body.clone(), format)
+            .with_header("content-type", HeaderValue::from_static(content_type))
+            .with_header("cache-control", HeaderValue::from_static("public"))
+            .with_header("etag", etag)
+            .with_header("vary", vary))
+    }
+
+    fn health(&self, exchange: &Exchange) -> Answer {
+        let query = exchange.uri.query().unwrap_or_default();
+        let (code, text) = self.health.handle(&exchange.info.path, query);
+        answer::text(code, text)
+    }
+
+    fn render_metrics(&self) -> Answer {
+        let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        answer::plain(200, content_type, crate::body::Body::full(self.metrics.render()))
+    }
+
+    /// `/`: what there is.
+    fn root(&self) -> Bytes {
+        let mut paths: Vec<String> =
+            ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"]
+                .map(str::to_owned)
+                .to_vec();
+        paths.extend(self.documents.groups.keys().map(|it| format!("/apis/{it}")));
+        paths.extend(
+            self.documents
+                .group_versions
+                .keys()
+                .filter(|it| it.contains('/'))
+                .map(|it| format!("/apis/{it}")),
+        );
+        paths.sort();
+        Bytes::from(json!({ "paths": paths }).to_string())
+    }
+
+    /// Counts a watch while it lasts.
+    pub(crate) fn watch_started(&self, call: &Call<'_>) -> WatchGuard {
+        let key = RequestKey {
+            verb: "WATCH",
+            dry_run: false,
+            group: &call.path.group,
+            version: &call.path.version,
+            resource: &call.path.resource,
+            subresource: "",
+            scope: if call.target.namespace.is_empty() { "cluster" } else { "namespace" },
+            code: 200,
+        };
+        self.metrics.watch_started(&key, &call.served.definition.kind)
+    }
+}

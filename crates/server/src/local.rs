@@ -1,0 +1,58 @@
+//! The server as its own client: requests of controllers in this process take the same path as all others, without a
+//! network in between.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+
+use crate::{
+    body::{Body, BoxError},
+    chain::{Caller, Chain},
+    listen::Peer,
+};
+
+/// Hands requests to a chain as one user.
+#[derive(Clone)]
+pub struct Local {
+    chain: Arc<Chain>,
+    caller: Caller,
+    peer: Arc<Peer>,
+}
+
+impl Local {
+    /// Calls as `user`.
+    pub fn new(chain: Arc<Chain>, user: access::User) -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let caller = Caller { user: Arc::new(user), real: None };
+        Self { chain, caller, peer: Arc::new(Peer::without_certificate(address)) }
+    }
+}
+
+impl<B> tower::Service<Request<B>> for Local
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Self { chain, caller, peer } = self.clone();
+        let request = request.map(|it| it.map_err(Into::into).boxed_unsync());
+        Box::pin(async move { Ok(chain.serve(request, peer, Some(caller)).await) })
+    }
+}

@@ -1,0 +1,72 @@
+//! Kinds that are not stored but answered: access reviews, token reviews, and who one is.
+//!
+//! How they are decided is in `access`; here is only which is which.
+
+use access::review;
+use bytes::Bytes;
+use meta::{Status, Value};
+
+use crate::{
+    answer::{self, Answer},
+    api::Call,
+    body::RequestBody,
+    negotiate, service_account,
+};
+
+/// `POST` of a kind that is not stored.
+pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let object = call.read_object(body).await?;
+    let object = registry::as_kind(&call.target, object)?;
+    let answered = match &*call.served.definition.kind {
+        "SubjectAccessReview" => access_review(call, object, review::subject_access_review)?,
+        "LocalSubjectAccessReview" => {
+            let namespace = call.target.namespace.clone();
+            access_review(call, object, |it| review::local_subject_access_review(it, &namespace))?
+        }
+        "SelfSubjectAccessReview" => {
+            let attributes = review::self_subject_access_review(&object)?;
+            let verdict = call.dispatch.authorizer.authorize(&attributes.for_user(&call.caller.user));
+            review::access_review_answer(&object, &verdict)
+        }
+        "SelfSubjectRulesReview" => {
+            let namespace = review::self_subject_rules_review(&object)?;
+            let rules = call.dispatch.authorizer.rules_for(&call.caller.user, &namespace);
+            review::rules_review_answer(&object, &rules)
+        }
+        "SelfSubjectReview" => {
+            review::self_subject_review_answer(&object, &call.caller.user, call.registry.clock().now())
+        }
+        "TokenReview" => token_review(call, object)?,
+        kind => {
+            let message =
+                format!("{kind} is not available: this control plane has no nodes, so nothing is scheduled");
+            return Err(Status::not_implemented(message));
+        }
+    };
+    Ok(answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format))
+}
+
+fn access_review(
+    call: &Call<'_>,
+    object: Value,
+    read: impl Fn(&Value) -> Result<(access::User, access::OwnedAttributes), Status>,
+) -> Result<Value, Status> {
+    let (user, attributes) = read(&object)?;
+    let verdict = call.dispatch.authorizer.authorize(&attributes.for_user(&user));
+    Ok(review::access_review_answer(&object, &verdict))
+}
+
+fn token_review(call: &Call<'_>, object: Value) -> Result<Value, Status> {
+    let review::TokenReview { token, audiences: wanted } = review::token_review(&object)?;
+    let authenticator = &call.dispatch.authenticator;
+    let own = &authenticator.service_accounts.api_audiences;
+    if let Some(user) = authenticator.tokens.as_ref().and_then(|it| it.lookup(&token)) {
+        return Ok(review::token_review_answer(&object, Ok((&user, own))));
+    }
+    let wanted = if wanted.is_empty() { own } else { &wanted };
+    Ok(match service_account::authenticate_for(authenticator, &token, wanted) {
+        Some((user, audiences)) => review::token_review_answer(&object, Ok((&user, &audiences))),
+        None => review::token_review_answer(&object, Err("[invalid bearer token]")),
+    })
+}

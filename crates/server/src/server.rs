@@ -1,0 +1,269 @@
+//! One server, put together: from a store and settings to a chain that answers.
+//!
+//! Two phases: [`Server::build`] makes everything and reads what is stored; [`Server::finish_start`] writes what a
+//! cluster must have and opens the gates of `/readyz`.
+//! Deliberately not here: flags, files, signals and sockets; the binary hands in what it read.
+
+use std::{sync::Arc, time::Duration};
+
+use access::{Authorizer, Mode, Rbac, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
+use bytes::Bytes;
+use cache::{Cache, CacheConfig};
+use catalog::{Catalog, discovery};
+use fleet::Encodings;
+use meta::{Release, Status};
+use registry::{Kinds, Registry, RegistryConfig};
+use serde_json::json;
+use store::{SharedClock, SharedStore};
+
+use crate::{
+    audit::Auditor,
+    authenticate::Authenticator,
+    bootstrap,
+    chain::Chain,
+    dispatch::Dispatch,
+    health::{Checks, Gate, Scope},
+    inflight::{InFlightLimits, RequestKind},
+    lifecycle::Lifecycle,
+    local::Local,
+    metrics::Metrics,
+    rbac_feed,
+    service_account::TokenSettings,
+    snapshot::Snapshots,
+    tls::Trust,
+};
+
+/// The release this binary is built after.
+pub const BINARY_RELEASE: Release = catalog::LAST_RELEASE;
+
+/// Everything a server is told.
+pub struct Settings {
+    /// What is served.
+    pub catalog: Catalog,
+    /// `host:port` as clients are told.
+    pub server_address: String,
+    /// How long Events are kept.
+    pub event_ttl: Duration,
+    /// Store policies and quotas though nothing enforces them.
+    pub allow_unenforced_policies: bool,
+    /// `--authorization-mode`
+    pub authorization_modes: Vec<Mode>,
+    /// `--token-auth-file`
+    pub tokens: Option<TokenFile>,
+    /// Signs ServiceAccount tokens.
+    pub token_issuer: TokenIssuer,
+    /// Checks ServiceAccount tokens.
+    pub token_verifier: TokenVerifier,
+    /// `--service-account-max-token-expiration`
+    pub max_token_expiration: Option<Duration>,
+    /// How a front proxy names users.
+    pub request_header: RequestHeaderConfig,
+    /// Which authority signed a certificate.
+    pub trust: Box<dyn Fn() -> Arc<Trust> + Send + Sync>,
+    /// Whether callers without credentials get as far as authorization.
+    pub allow_anonymous: bool,
+    /// What is written to the audit log.
+    pub auditor: Auditor,
+    /// Reads at the same time.
+    pub max_requests_inflight: usize,
+    /// Writes at the same time.
+    pub max_mutating_requests_inflight: usize,
+    /// How long a request may take.
+    pub request_timeout: Duration,
+    /// How long a watch lasts at least.
+    pub min_request_timeout: Duration,
+    /// Online snapshots, where the store has them.
+    pub snapshots: Option<Snapshots>,
+    /// Whether the store itself takes writes.
+    pub store_health: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+/// A server that answers.
+pub struct Server {
+    chain: Arc<Chain>,
+    registry: Arc<Registry>,
+    rbac: Arc<Rbac>,
+    release: Release,
+    namespaces_done: Gate,
+    roles_done: Gate,
+    lifecycle: Lifecycle,
+}
+
+/// Why a server could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// What is stored could not be read.
+    #[error("the store could not be read: {0}")]
+    Store(#[from] cache::StartError),
+    /// What a cluster must have could not be written.
+    #[error("the system objects could not be written: {0}")]
+    Bootstrap(Status),
+}
+
+impl Server {
+    /// Reads what is stored and builds everything that answers requests.
+    pub async fn build(
+        settings: Settings,
+        store: SharedStore,
+        clock: SharedClock,
+        metrics: Arc<Metrics>,
+        lifecycle: Lifecycle,
+    ) -> Result<Self, StartError> {
+        let catalog = Arc::new(settings.catalog);
+        let specs = Kinds::collections(&catalog);
+        let cache = Cache::start(store.clone(), clock.clone(), CacheConfig::default(), specs).await?;
+        let kinds = Kinds::new(&catalog, &cache);
+        let encodings = Arc::new(Encodings::of(Kinds::storage_versions(&catalog)));
+        let config = RegistryConfig {
+            event_ttl: settings.event_ttl,
+            allow_unenforced_policies: settings.allow_unenforced_policies,
+        };
+        let registry = Arc::new(Registry::new(kinds, store, cache.clone(), encodings, clock.clone(), config));
+        let rbac = Arc::new(Rbac::new());
+        rbac_feed::start(&registry, &rbac, lifecycle.tasks());
+
+        let checks = Arc::new(Checks::new(lifecycle.clone(), Arc::clone(&metrics)));
+        let store_health = settings.store_health;
+        checks.add("etcd", Scope::Everywhere, store_health);
+        let watched = cache.clone();
+        checks.add("informer-sync", Scope::Readiness, move || watched.health());
+        let namespaces_done =
+            checks.gate("poststarthook/start-system-namespaces-controller", Scope::Everywhere);
+        let roles_done = checks.gate("poststarthook/rbac/bootstrap-roles", Scope::Everywhere);
+
+        let limits =
+            InFlightLimits::new(settings.max_requests_inflight, settings.max_mutating_requests_inflight);
+        observe(&metrics, &registry, &limits);
+        let authorizer = Authorizer::new(settings.authorization_modes, Arc::clone(&rbac));
+        let api_audiences = settings.token_verifier.api_audiences.clone();
+        let authenticator = Arc::new(Authenticator {
+            tokens: settings.tokens,
+            service_accounts: settings.token_verifier,
+            checked: crate::service_account::CheckedTokens::default(),
+            registry: Arc::clone(&registry),
+            request_header: settings.request_header,
+            trust: settings.trust,
+            allow_anonymous: settings.allow_anonymous,
+            metrics: Arc::clone(&metrics),
+            clock: clock.clone(),
+        });
+        let release = catalog.release();
+        let dispatch = Dispatch {
+            documents: discovery::documents(&catalog, &settings.server_address),
+            catalog,
+            registry: Arc::clone(&registry),
+            authorizer: authorizer.clone(),
+            authenticator: Arc::clone(&authenticator),
+            tokens: TokenSettings {
+                issuer: settings.token_issuer,
+                api_audiences,
+                max_expiration: settings.max_token_expiration,
+            },
+            health: checks,
+            metrics: Arc::clone(&metrics),
+            lifecycle: lifecycle.clone(),
+            version: version_document(release),
+            min_request_timeout: settings.min_request_timeout,
+            snapshots: settings.snapshots,
+        };
+        let chain = Arc::new(Chain {
+            authenticator,
+            authorizer,
+            audit: settings.auditor,
+            limits,
+            dispatch,
+            metrics,
+            lifecycle: lifecycle.clone(),
+            clock,
+            request_timeout: settings.request_timeout,
+        });
+        Ok(Self { chain, registry, rbac, release, namespaces_done, roles_done, lifecycle })
+    }
+
+    /// What answers requests.
+    pub fn chain(&self) -> Arc<Chain> {
+        Arc::clone(&self.chain)
+    }
+
+    /// A client inside this process, with all rights.
+    pub fn local(&self) -> Local {
+        let mut user = access::User::named("system:apiserver");
+        user.groups.push("system:masters".to_owned());
+        Local::new(self.chain(), user)
+    }
+
+    /// The verbs on all kinds.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Roles and bindings as they are authorized by.
+    pub fn rbac(&self) -> &Arc<Rbac> {
+        &self.rbac
+    }
+
+    /// Writes what a cluster must have, then calls itself ready.
+    pub async fn finish_start(&self) -> Result<(), StartError> {
+        bootstrap::namespaces(&self.registry).await.map_err(StartError::Bootstrap)?;
+        self.namespaces_done.done();
+        bootstrap::roles(&self.registry, self.release).await.map_err(StartError::Bootstrap)?;
+        self.roles_done.done();
+        self.lifecycle.ready();
+        Ok(())
+    }
+
+    /// Stops following the store. After this nothing is served.
+    pub fn close(&self) {
+        self.registry.cache().stop();
+    }
+}
+
+/// Gauges that are read when they are asked for.
+fn observe(metrics: &Arc<Metrics>, registry: &Arc<Registry>, limits: &InFlightLimits) {
+    let (registry, limits) = (Arc::clone(registry), limits.clone());
+    metrics.before_render(move |metrics| {
+        for kind in [RequestKind::ReadOnly, RequestKind::Mutating] {
+            metrics.set_in_flight(kind.label(), limits.count(kind));
+        }
+        for kind in registry.kinds().iter() {
+            if let Some(collection) = kind.collection() {
+                metrics.set_storage_objects(&kind.resource.to_string(), collection.len());
+            }
+        }
+    });
+}
+
+/// `/version`: the release that is emulated; tools compare it with what they were built for.
+fn version_document(release: Release) -> Bytes {
+    let binary = BINARY_RELEASE;
+    let compatible = Release::v1(release.minor.saturating_sub(1));
+    let document = json!({
+        "major": release.major.to_string(),
+        "minor": release.minor.to_string(),
+        "emulationMajor": release.major.to_string(),
+        "emulationMinor": release.minor.to_string(),
+        "minCompatibilityMajor": compatible.major.to_string(),
+        "minCompatibilityMinor": compatible.minor.to_string(),
+        "gitVersion": git_version(release),
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": format!("convoy {} for {binary}", env!("CARGO_PKG_VERSION")),
+        "platform": format!("{}/{}", std::env::consts::OS, platform()),
+    });
+    Bytes::from(document.to_string())
+}
+
+/// What tools parse as the server's version.
+pub fn git_version(release: Release) -> String {
+    format!("v{release}.0+convoy-{}", env!("CARGO_PKG_VERSION"))
+}
+
+fn platform() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

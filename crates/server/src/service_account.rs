@@ -1,0 +1,165 @@
+//! ServiceAccount tokens: making them (`serviceaccounts/token`) and believing them.
+//!
+//! A signature alone is not believed: the account, and what the token is bound to, must still be there with the same uid.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use access::{
+    TokenIssuer, TokenSpec, User, VerifiedServiceAccount,
+    review::{self, BoundReference},
+    service_account::BoundObject,
+};
+use bytes::Bytes;
+use meta::{GroupResource, GroupVersion, Status, Value, object};
+use parking_lot::Mutex;
+use registry::{Registry, Target};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    answer::{self, Answer},
+    api::Call,
+    authenticate::Authenticator,
+    body::RequestBody,
+    negotiate,
+};
+
+/// How long a checked signature is believed without checking it again. Whether the account is there is looked at each time.
+const REMEMBERED_FOR: Duration = Duration::from_secs(10);
+const MAX_REMEMBERED: usize = 4096;
+
+/// How tokens are made.
+pub struct TokenSettings {
+    /// Signs.
+    pub issuer: TokenIssuer,
+    /// Where tokens are for, unless said otherwise.
+    pub api_audiences: Vec<String>,
+    /// The longest a token may live; `None` for as long as is asked.
+    pub max_expiration: Option<Duration>,
+}
+
+/// Tokens whose signature was checked a moment ago, by the hash of their text.
+#[derive(Default)]
+pub struct CheckedTokens(Mutex<HashMap<[u8; 32], (Duration, VerifiedServiceAccount)>>);
+
+/// Who a token belongs to, and which audiences it is for.
+pub(crate) fn authenticate(authenticator: &Authenticator, token: &str) -> Option<(User, Vec<String>)> {
+    alive(authenticator, checked(authenticator, token)?)
+}
+
+/// The same for a token that may be meant for any of these audiences.
+pub(crate) fn authenticate_for(
+    authenticator: &Authenticator,
+    token: &str,
+    audiences: &[String],
+) -> Option<(User, Vec<String>)> {
+    let now = authenticator.clock.now();
+    alive(authenticator, authenticator.service_accounts.verify_for(token, now, audiences).ok()?)
+}
+
+fn alive(authenticator: &Authenticator, verified: VerifiedServiceAccount) -> Option<(User, Vec<String>)> {
+    if !is_alive(&authenticator.registry, &verified) {
+        return None;
+    }
+    let audiences = verified.audiences.clone();
+    Some((verified.into_user(), audiences))
+}
+
+fn checked(authenticator: &Authenticator, token: &str) -> Option<VerifiedServiceAccount> {
+    let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+    let (now, today) = (authenticator.clock.monotonic(), authenticator.clock.now());
+    if let Some((until, verified)) = authenticator.checked.0.lock().get(&hash)
+        && now < *until
+        && today < verified.expires
+    {
+        return Some(verified.clone());
+    }
+    let verified = authenticator.service_accounts.verify(token, today).ok()?;
+    let mut remembered = authenticator.checked.0.lock();
+    if remembered.len() >= MAX_REMEMBERED {
+        remembered.clear();
+    }
+    remembered.insert(hash, (now + REMEMBERED_FOR, verified.clone()));
+    Some(verified)
+}
+
+/// Whether the account, and what the token is bound to, are still there.
+fn is_alive(registry: &Registry, verified: &VerifiedServiceAccount) -> bool {
+    let has = |resource: &str, namespace: &str, name: &str, uid: &str| {
+        find(registry, resource, namespace, name).is_some_and(|it| object::uid(&it) == uid)
+    };
+    let is_bound = |resource: &str, bound: &Option<BoundObject>| {
+        bound.as_ref().is_none_or(|it| has(resource, &verified.namespace, &it.name, &it.uid))
+    };
+    has("serviceaccounts", &verified.namespace, &verified.name, &verified.uid)
+        && is_bound("pods", &verified.pod)
+        && is_bound("secrets", &verified.secret)
+}
+
+/// A core object from the cache.
+fn find(registry: &Registry, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+    let kind = registry.kinds().get(&GroupResource::new("", resource))?;
+    let target = Target {
+        kind: Arc::clone(kind),
+        group_version: GroupVersion::new("", "v1"),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        subresource: String::new(),
+    };
+    let item = registry.item(&target).ok()?;
+    serde_json::from_slice(item.text()).ok()
+}
+
+/// `POST …/serviceaccounts/{name}/token`
+pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let request = call.read_object(body).await?;
+    let Target { namespace, name, .. } = &call.target;
+    let mut wanted = review::token_request(&request, name)?;
+    let text = call.registry.get(&call.target, "").await?;
+    let account: Value = serde_json::from_slice(&text).map_err(Status::internal)?;
+    let settings = &call.dispatch.tokens;
+    if wanted.audiences.is_empty() {
+        wanted.audiences.clone_from(&settings.api_audiences);
+    }
+    if let Some(most) = settings.max_expiration {
+        wanted.seconds = wanted.seconds.min(i64::try_from(most.as_secs()).unwrap_or(i64::MAX));
+    }
+    let mut spec = TokenSpec {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: object::uid(&account).to_owned(),
+        audiences: wanted.audiences.clone(),
+        seconds: wanted.seconds,
+        ..TokenSpec::default()
+    };
+    if let Some(reference) = &wanted.bound {
+        bind(call.registry, reference, &mut spec)?;
+    }
+    let now = call.registry.clock().now();
+    let issued = settings.issuer.issue(&spec, now);
+    let answered = review::token_request_answer(&request, namespace, name, &wanted, &issued, now);
+    Ok(answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format))
+}
+
+/// Ties a token to an object, so that it dies with it.
+fn bind(registry: &Registry, reference: &BoundReference, token: &mut TokenSpec) -> Result<(), Status> {
+    let BoundReference { kind, name, uid, .. } = reference;
+    let (resource, slot) = match kind.as_str() {
+        "Pod" => ("pods", &mut token.pod),
+        "Secret" => ("secrets", &mut token.secret),
+        _ => ("nodes", &mut token.node),
+    };
+    let namespace = if resource == "nodes" { "" } else { token.namespace.as_str() };
+    let resource = GroupResource::new("", resource);
+    let found = find(registry, &resource.resource, namespace, name)
+        .ok_or_else(|| Status::not_found(&resource, name))?;
+    if !uid.is_empty() && uid != object::uid(&found) {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
+             been deleted and then recreated"
+        );
+        return Err(Status::conflict(&resource, name, &why));
+    }
+    *slot = Some(BoundObject { name: name.clone(), uid: object::uid(&found).to_owned() });
+    Ok(())
+}
