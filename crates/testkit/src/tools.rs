@@ -2,13 +2,18 @@
 //!
 //! `cargo xtask test` finds or fetches the tools and names them in the environment. A test that cannot
 //! run says so on its own line, because a skipped test looks like a passed one.
-#![expect(clippy::print_stderr, reason = "a skipped test must be seen")]
+#![expect(clippy::print_stderr, reason = "a skipped test and a soak's result must be seen")]
 
 use std::path::PathBuf;
 
 /// Says loudly that a test did not run, and why.
 pub fn skipped(test: &str, reason: &str) {
     eprintln!("!!! SKIPPED {test}: {reason}");
+}
+
+/// Says what a long test found.
+pub fn report(found: &str) {
+    eprintln!("{found}");
 }
 
 /// `kubectl`, if the PATH has one.

@@ -1,0 +1,17 @@
+//! The binary as its users meet it: real clients, real stores, real kills.
+//!
+//! Each test starts its own server process on its own directories. What needs a tool that the machine
+//! lacks says so and passes; `cargo xtask test` fetches the tools. Deliberately not here: anything that
+//! a test inside a library crate can show.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod fixture;
+
+mod cli;
+mod durability;
+mod foreign_clients;
+mod hostile;
+mod kube_client;
+mod kubectl;
+mod running;
+mod watch_soak;
