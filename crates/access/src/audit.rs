@@ -69,10 +69,12 @@ impl AuditDecision {
 
 /// An `audit.k8s.io/v1` `Policy`. The default writes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Policy {
     api_version: String,
     kind: String,
+    /// Allowed, and of no effect.
+    metadata: meta::Value,
     rules: Vec<Rule>,
     omit_stages: Vec<Stage>,
     omit_managed_fields: bool,
@@ -94,7 +96,7 @@ pub enum PolicyError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Rule {
     level: Level,
     #[serde(default)]
@@ -115,7 +117,7 @@ struct Rule {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Resources {
     group: String,
     resources: Vec<String>,

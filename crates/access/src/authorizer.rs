@@ -1,9 +1,12 @@
-//! The authorizers that a server is started with, asked in order. `system:masters` may do everything before any is asked.
+//! The authorizers that a server is started with, asked in order.
+//!
+//! Two rules stand above them: `system:masters` may do everything, and callers without credentials get no further
+//! than health and version, whatever is bound to them.
 
 use std::sync::Arc;
 
-use crate::attributes::{Attributes, Verdict};
-use crate::user::MASTERS;
+use crate::attributes::{Attributes, Target, Verdict};
+use crate::user::{ANONYMOUS, MASTERS, is_open_to_anonymous};
 use crate::{PolicyRule, Rbac, Rules, User};
 
 /// One entry of `--authorization-mode`.
@@ -78,6 +81,9 @@ impl Authorizer {
         if attributes.user.is_in(MASTERS) {
             return Verdict::Allow(String::new());
         }
+        if attributes.user.name == ANONYMOUS && !is_open(attributes.target) {
+            return Verdict::NoOpinion(String::new());
+        }
         let mut reasons = Vec::new();
         for mode in &self.modes {
             let verdict = match mode {
@@ -116,10 +122,16 @@ impl Authorizer {
     }
 }
 
+fn is_open(target: Target<'_>) -> bool {
+    match target {
+        Target::Path(path) => is_open_to_anonymous(path),
+        Target::Resource { .. } => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Target;
 
     fn ask(modes: &str, user: &User) -> Verdict {
         let authorizer = Authorizer::new(Mode::parse_list(modes).unwrap(), Arc::new(Rbac::new()));
@@ -136,6 +148,15 @@ mod tests {
             let error = Mode::parse_list(unavailable).unwrap_err().to_string();
             assert!(error.contains("is not available"), "{error}");
         }
+    }
+
+    #[test]
+    fn nothing_opens_more_to_the_anonymous() {
+        let anonymous = User::anonymous();
+        assert_eq!(ask("AlwaysAllow", &anonymous), Verdict::NoOpinion(String::new()));
+        let authorizer = Authorizer::new(vec![Mode::AlwaysAllow], Arc::new(Rbac::new()));
+        let version = Attributes { user: &anonymous, verb: "get", target: Target::Path("/version") };
+        assert!(authorizer.authorize(&version).is_allowed());
     }
 
     #[test]

@@ -172,6 +172,8 @@ fn go_syntax(user: &User) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn read(headers: &[(&str, &str)]) -> Result<Option<Impersonation>, Status> {
@@ -253,5 +255,15 @@ mod tests {
             assert!(is_impersonation(header), "{header}");
         }
         assert!(!is_impersonation("impersonate"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_headers_are_read_or_refused(key in "\\PC{0,20}", value in "\\PC{0,20}") {
+            let header = format!("Impersonate-Extra-{key}");
+            let headers = [(header.as_str(), value.as_str()), (key.as_str(), "x"), ("impersonate-user", value.as_str())];
+            let _ = read(&headers);
+            is_impersonation(&key);
+        }
     }
 }

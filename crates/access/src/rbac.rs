@@ -2,7 +2,7 @@
 //!
 //! Bindings are indexed by user name and by group, so that a request looks only at bindings that apply to it.
 //! Objects come in and go out one at a time, in any order: a binding may arrive before its role.
-//! Deliberately not here: reading from a store, and checking objects that are written (see [`write`]).
+//! Deliberately not here: reading from a store, and checking objects that are written (see [`mod@write`]).
 
 mod binding;
 mod cover;

@@ -82,6 +82,13 @@ impl User {
     }
 }
 
+/// Whether the path is one of the few that callers without credentials may ask for: health and version.
+pub fn is_open_to_anonymous(path: &str) -> bool {
+    let is_health =
+        |it: &str| path.strip_prefix(it).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    ["/healthz", "/livez", "/readyz"].into_iter().any(is_health) || matches!(path, "/version" | "/version/")
+}
+
 /// `system:serviceaccount:NAMESPACE:NAME`
 pub fn service_account_username(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
@@ -121,6 +128,16 @@ mod tests {
         let mut anonymous = User::anonymous();
         anonymous.add_authenticated_group();
         assert_eq!(anonymous.groups, [UNAUTHENTICATED]);
+    }
+
+    #[test]
+    fn health_and_version_are_open() {
+        for open in ["/healthz", "/livez/ping", "/readyz/", "/version"] {
+            assert!(is_open_to_anonymous(open), "{open}");
+        }
+        for closed in ["/", "/healthzz", "/versions", "/version/x", "/metrics", "/api", ""] {
+            assert!(!is_open_to_anonymous(closed), "{closed}");
+        }
     }
 
     #[test]

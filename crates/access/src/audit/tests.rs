@@ -91,7 +91,7 @@ fn stages_add_up() {
 
 #[test]
 fn json_policies_are_read_too() {
-    let text = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}"#;
+    let text = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","metadata":{"name":"x"},"rules":[{"level":"Metadata"}]}"#;
     assert!(Policy::parse(text).is_ok());
 }
 
@@ -102,6 +102,8 @@ fn odd_policies_are_refused() {
     assert_eq!(rules("[]"), Err(PolicyError::NoRules));
     assert!(matches!(rules("[{level: Everything}]"), Err(PolicyError::Unreadable(_))));
     assert!(matches!(rules("[{}]"), Err(PolicyError::Unreadable(_))));
+    // A misspelt condition would otherwise make a rule fit everything.
+    assert!(matches!(rules("[{level: None, userGroup: [a]}]"), Err(PolicyError::Unreadable(_))));
     for wrong in [
         r#"[{level: None, nonResourceURLs: ["healthz"]}]"#,
         r#"[{level: None, nonResourceURLs: ["/a*b"]}]"#,

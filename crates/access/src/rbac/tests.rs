@@ -223,7 +223,7 @@ fn aggregation_needs_everything() {
         existing: None,
     };
     let status = check_role_write(&rbac, &write, &|_| false).unwrap_err();
-    assert!(status.message.ends_with("must have cluster-admin privileges to use an aggregationRule"));
+    assert!(status.message.ends_with("must have cluster-admin privileges to use the aggregationRule"));
     let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
     role(&rbac, "", "reader", all);
     assert_eq!(check_role_write(&rbac, &write, &|_| false), Ok(()));

@@ -53,7 +53,7 @@ pub fn check_role_write(
     if kind == RbacKind::ClusterRole && is_aggregated {
         let everything = [PolicyRule::resources(&["*"], &["*"], &["*"]), PolicyRule::urls(&["*"], &["*"])];
         rbac.check_escalation(user, namespace, &everything)
-            .map_err(|_| forbid("must have cluster-admin privileges to use an aggregationRule"))?;
+            .map_err(|_| forbid("must have cluster-admin privileges to use the aggregationRule"))?;
     }
     Ok(())
 }
