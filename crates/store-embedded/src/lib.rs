@@ -20,6 +20,8 @@ mod record;
 mod snapshot;
 mod state;
 mod store;
+#[cfg(test)]
+mod tests;
 mod watch;
 mod writer;
 

@@ -281,13 +281,12 @@ impl State {
         let mut dropped = Vec::new();
         let mut empty = Vec::new();
         let mut next = None;
-        let mut n_seen = 0;
-        for (key, versions) in self.keys.range_mut::<str, _>((start, Bound::Unbounded)) {
+        let keys = self.keys.range_mut::<str, _>((start, Bound::Unbounded));
+        for (n_seen, (key, versions)) in keys.enumerate() {
             if n_seen == n_keys || dropped.len() >= n_versions {
                 next = Some(key.clone());
                 break;
             }
-            n_seen += 1;
             let n_old = versions.partition_point(|it| it.location.revision <= compacted);
             let n_useless = match versions[..n_old].last() {
                 Some(newest) if newest.is_removal => n_old,

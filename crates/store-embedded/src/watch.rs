@@ -56,7 +56,7 @@ impl Cursor {
                         events.filter(|it| self.range.contains(it.key().as_str())).cloned().collect();
                     return Ok(Batch { revision: up_to, events });
                 }
-                Next::Disk => return self.from_disk().await,
+                Next::Disk => return self.read_disk().await,
                 Next::Wait => {
                     let alive = self.changed.changed().await;
                     alive.expect("the sender must live: the cursor holds it");
@@ -65,7 +65,7 @@ impl Cursor {
         }
     }
 
-    async fn from_disk(&self) -> Result<Batch, WatchError> {
+    async fn read_disk(&self) -> Result<Batch, WatchError> {
         let (inner, range, after) = (Arc::clone(&self.inner), self.range.clone(), self.after);
         let read = tokio::task::spawn_blocking(move || inner.read(|| read_log(&inner, &range, after)));
         match read.await {

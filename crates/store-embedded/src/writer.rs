@@ -127,11 +127,15 @@ impl Writer {
         let mut work = Work::default();
         let mut requests = batch.into_iter();
         while let Some(request) = requests.next() {
-            if let Some(why) = self.inner.disk.failure() {
-                refuse(request, &why);
-                continue;
-            }
+            let failure = self.inner.disk.failure();
             match request {
+                Request::Stop => {
+                    self.flush(&mut work);
+                    requests.for_each(|it| refuse(it, "the store is closed"));
+                    return std::ops::ControlFlow::Break(());
+                }
+                // Nothing is attempted after a failure; only the end is still possible.
+                request if let Some(why) = &failure => refuse(request, why),
                 Request::Commit(txn, answer) => {
                     let result = work.plan.commit(&self.inner.state.read(), &FromDisk(&self.inner), txn);
                     work.answers.push(Answer::Commit(answer, result));
@@ -155,11 +159,6 @@ impl Writer {
                     work.answers.push(Answer::Compact(answer, result));
                 }
                 Request::Sweep => {}
-                Request::Stop => {
-                    self.flush(&mut work);
-                    requests.for_each(|it| refuse(it, "the store is closed"));
-                    return std::ops::ControlFlow::Break(());
-                }
             }
         }
         self.flush(&mut work);

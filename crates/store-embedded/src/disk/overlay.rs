@@ -1,7 +1,12 @@
 //! A file that is only read: writes go to memory and are forgotten. With it the engine can recover and read
 //! the last durable state of a file on a disk that takes no writes.
 
-use std::{collections::HashMap, fs::File, io, os::unix::fs::FileExt};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+};
 
 use parking_lot::Mutex;
 use redb::StorageBackend;
@@ -97,14 +102,15 @@ impl StorageBackend for Overlay {
         let mut state = self.state.lock();
         let base_end = state.base_end;
         Self::pieces(offset, data.len(), |page, within, of_data| {
-            if !state.pages.contains_key(&page) {
-                let mut bytes = vec![0; PAGE].into_boxed_slice();
-                self.read_base(base_end, page * PAGE_BYTES, &mut bytes)?;
-                state.pages.insert(page, bytes);
-            }
-            if let Some(bytes) = state.pages.get_mut(&page) {
-                bytes[within].copy_from_slice(&data[of_data]);
-            }
+            let bytes = match state.pages.entry(page) {
+                Entry::Occupied(it) => it.into_mut(),
+                Entry::Vacant(it) => {
+                    let mut bytes = vec![0; PAGE].into_boxed_slice();
+                    self.read_base(base_end, page * PAGE_BYTES, &mut bytes)?;
+                    it.insert(bytes)
+                }
+            };
+            bytes[within].copy_from_slice(&data[of_data]);
             Ok(())
         })
     }
