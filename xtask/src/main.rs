@@ -10,6 +10,7 @@ mod ci;
 mod clients;
 mod deny;
 mod etcd;
+mod flags;
 mod layers;
 mod metadata;
 mod run;
@@ -31,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   clippy                        lints over all targets, warnings are errors
   doc                           rustdoc, warnings are errors
   etcd                          finds a real etcd or puts one under target/tools; prints its path
+  flags                         writes docs/flags.md from `convoy serve --help`
   test [FILTER]                 all tests: etcd, kubectl, Python and Node clients included
   soak [NAME] [--rounds N] [--seed N]
                                 the long form of a named test; without a name: the list
@@ -62,6 +64,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         "clippy" => ci::clippy(),
         "doc" => ci::doc(),
         "etcd" => etcd::print(),
+        "flags" => flags::write(),
         "test" => test::all(rest),
         "soak" => soak::one(rest),
         "bench" => bench::table(rest),

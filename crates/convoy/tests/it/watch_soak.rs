@@ -339,7 +339,7 @@ async fn finish(client: &Client, written: &Mutex<Written>) -> Result<BTreeMap<&'
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_of_the_embedded_store_see_its_history() -> Result<()> {
-    let options = Options::embedded(fixture::BINARY).flag("--compaction-interval=2s");
+    let options = Options::embedded(fixture::BINARY).flag("--etcd-compaction-interval=2s");
     soak("watch, embedded", Convoy::start(options).await?, Shake::Embedded).await
 }
 
@@ -349,6 +349,7 @@ async fn watchers_of_etcd_see_its_history() -> Result<()> {
         return Ok(());
     }
     let etcd = Etcd::start().await?;
-    let options = Options::etcd(fixture::BINARY, &etcd.url(), "/registry").flag("--compaction-interval=2s");
+    let options =
+        Options::etcd(fixture::BINARY, &etcd.url(), "/registry").flag("--etcd-compaction-interval=2s");
     soak("watch, etcd", Convoy::start(options).await?, Shake::Etcd(Box::new(etcd))).await
 }
