@@ -182,11 +182,14 @@ impl Registry {
         let old = serve::tree(target, item);
         let mut new = change(Some(&old))?;
         let strategy = &target.kind.strategy;
-        if target.subresource == "status" {
-            strategy.prepare_status_update(&mut new, &old);
-        } else {
-            let has_status = target.kind.has_status(&target.group_version.version);
-            strategy.prepare_update(&mut new, &old, has_status);
+        match target.subresource.as_str() {
+            "status" => strategy.prepare_status_update(&mut new, &old),
+            // `change` took everything but the finalizers from the old object.
+            "finalize" => {}
+            _ => {
+                let has_status = target.kind.has_status(&target.group_version.version);
+                strategy.prepare_update(&mut new, &old, has_status);
+            }
         }
         metadata::carry_over(&mut new, &old);
         metadata::validate_changed(target, &new, &old)?;

@@ -117,6 +117,11 @@ struct Authority {
 }
 
 impl Trust {
+    /// Trusts no certificate: for servers without a network.
+    pub fn nobody(clock: SharedClock) -> Self {
+        Self { generation: 0, client_ca: None, front_proxy_ca: None, clock }
+    }
+
     /// Which authorities vouch for this chain, the client's own certificate first.
     pub fn verified_by(&self, chain: &[CertificateDer<'_>]) -> VerifiedBy {
         let Some((end_entity, intermediates)) = chain.split_first() else { return VerifiedBy::default() };

@@ -1,0 +1,91 @@
+//! DELETE and DELETECOLLECTION.
+
+use serde_json::{Value, json};
+
+use crate::harness::{MAPS, TestServer, config_map};
+
+#[tokio::test]
+async fn a_deleted_object_is_gone() {
+    let server = TestServer::start().await;
+    let path = format!("{MAPS}/a");
+    server.post(MAPS, config_map("a")).await.expect(201);
+    let deleted = server.ask("DELETE", &path, Value::Null).await.expect(200).json();
+    assert_eq!((&deleted["kind"], &deleted["status"]), (&json!("Status"), &json!("Success")));
+    server.get(&path).await.expect(404);
+    server.ask("DELETE", &path, Value::Null).await.expect(404);
+}
+
+#[tokio::test]
+async fn preconditions_protect_other_objects_of_the_same_name() {
+    let server = TestServer::start().await;
+    let path = format!("{MAPS}/a");
+    server.post(MAPS, config_map("a")).await.expect(201);
+    let refused = server.ask("DELETE", &path, json!({"preconditions": {"uid": "nope"}})).await.expect(409);
+    assert!(refused.message().starts_with("Operation cannot be fulfilled on ConfigMap \"a\": the UID"));
+    server.ask("DELETE", &path, json!({"preconditions": {"resourceVersion": "1"}})).await.expect(409);
+    server.get(&path).await.expect(200);
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object_until_the_last_one_goes() {
+    let server = TestServer::start().await;
+    let path = format!("{MAPS}/f");
+    let mut map = config_map("f");
+    map["metadata"]["finalizers"] = json!(["example.com/x"]);
+    server.post(MAPS, map).await.expect(201);
+    let marked = server.ask("DELETE", &path, Value::Null).await.expect(200).json();
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
+    let more = json!({"metadata": {"finalizers": ["example.com/x", "example.com/y"]}});
+    server.patch(&path, "merge", more).await.expect(422);
+    server.patch(&path, "merge", json!({"metadata": {"finalizers": []}})).await.expect(200);
+    server.get(&path).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_pod_on_a_node_gets_time_to_stop() {
+    let server = TestServer::start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = |name: &str, node: &str| json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
+    server.post(pods, pod("nowhere", "")).await.expect(201);
+    server.ask("DELETE", &format!("{pods}/nowhere"), Value::Null).await.expect(200);
+    server.get(&format!("{pods}/nowhere")).await.expect(404);
+    server.post(pods, pod("runs", "n1")).await.expect(201);
+    let path = format!("{pods}/runs");
+    let marked = server.ask("DELETE", &path, Value::Null).await.expect(200).json();
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 30);
+    server.get(&path).await.expect(200);
+    server.ask("DELETE", &path, json!({"gracePeriodSeconds": 0})).await.expect(200);
+    server.get(&path).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_by_selector() {
+    let server = TestServer::start().await;
+    for n in 0..30 {
+        let mut map = config_map(&format!("m{n}"));
+        map["metadata"]["labels"] = json!({"even": (n % 2 == 0).to_string()});
+        server.post(MAPS, map).await.expect(201);
+    }
+    let deleted =
+        server.ask("DELETE", &format!("{MAPS}?labelSelector=even%3Dtrue"), Value::Null).await.expect(200);
+    assert_eq!(deleted.json()["items"].as_array().unwrap().len(), 15);
+    let left = server.get(MAPS).await.json();
+    assert_eq!(left["items"].as_array().unwrap().len(), 15);
+}
+
+#[tokio::test]
+async fn a_namespace_waits_for_its_finalizer() {
+    let server = TestServer::start().await;
+    server.post("/api/v1/namespaces", json!({"metadata": {"name": "n"}})).await.expect(201);
+    let path = "/api/v1/namespaces/n";
+    let marked = server.ask("DELETE", path, Value::Null).await.expect(200).json();
+    assert_eq!(marked["status"]["phase"], "Terminating");
+    let refused = server.post("/api/v1/namespaces/n/configmaps", config_map("a")).await.expect(403);
+    assert!(refused.message().contains("because it is being terminated"), "{}", refused.message());
+    let mut namespace = server.get(path).await.json();
+    namespace["spec"]["finalizers"] = json!([]);
+    server.ask("PUT", &format!("{path}/finalize"), namespace).await.expect(200);
+    server.get(path).await.expect(404);
+    server.ask("DELETE", "/api/v1/namespaces/kube-system", Value::Null).await.expect(403);
+}

@@ -1,0 +1,9 @@
+//! The whole chain in one process on the in-memory store: no sockets, no TLS.
+
+mod deletion;
+mod harness;
+mod lists;
+mod requests;
+mod rights;
+mod watches;
+mod writes;
