@@ -8,6 +8,8 @@
 pub mod targets;
 
 mod encoding;
+mod identity;
+mod request;
 mod vocabulary;
 
 pub use targets::TARGETS;

@@ -1,6 +1,6 @@
 //! The list of targets, by the names of their binaries and corpora.
 
-use crate::{encoding, vocabulary};
+use crate::{encoding, identity, request, vocabulary};
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
@@ -8,12 +8,19 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets. A new one also needs `fuzz/fuzz_targets/<name>.rs`, a `[[bin]]` in `fuzz/Cargo.toml` and
 /// `fuzz/corpus/<name>/`; a test compares the lists.
 pub const TARGETS: &[Target] = &[
+    ("audit_policy", identity::audit_policy),
+    ("certificate", identity::certificate),
+    ("continue_token", request::continue_token),
     ("field_selector", vocabulary::field_selector),
+    ("identity_headers", identity::headers),
     ("json", encoding::json),
     ("json_patch", encoding::json_patch),
     ("label_selector", vocabulary::label_selector),
     ("merge_patch", encoding::merge_patch),
     ("metadata", vocabulary::metadata),
+    ("query", request::query),
+    ("token", identity::token),
+    ("token_file", identity::token_file),
 ];
 
 /// Runs the target of this name. Unknown names are a mistake of the caller.
