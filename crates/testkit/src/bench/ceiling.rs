@@ -59,3 +59,30 @@ fn constant(body: Bytes) -> Response<Full<Bytes>> {
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::wire::Target;
+
+    #[tokio::test]
+    async fn constant_bytes_are_counted_as_they_are_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_owned();
+        let server = tokio::spawn(async move { serve(&path).await });
+        let port = loop {
+            if let Ok(port) = std::fs::read_to_string(dir.path().join("port")) {
+                break port;
+            }
+            tokio::task::yield_now().await;
+        };
+        let ca = std::fs::read(dir.path().join("ca.pem")).unwrap();
+        let target = Target::new(&format!("https://127.0.0.1:{port}"), &ca, "token").unwrap();
+        let mut connection = target.connect().await.unwrap();
+        for (path, size) in [("/get", 1_250), ("/list", 1_250_000), ("/get", 1_250)] {
+            let reply = connection.exchange(&target.request("GET", path, b"")).await.unwrap();
+            assert_eq!((reply.status, reply.bytes), (200, size));
+        }
+        server.abort();
+    }
+}
