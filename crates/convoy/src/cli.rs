@@ -1,0 +1,153 @@
+//! The commands, and what becomes of what they return.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+};
+
+use clap::{Parser, Subcommand, error::ErrorKind};
+
+use crate::{failure::Exit, flags::ServeFlags, serve, snapshot, up, version};
+
+/// A Kubernetes-compatible API server in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "convoy", version, max_term_width = 110, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run one API server. Flags are called as kube-apiserver's wherever it has one.
+    Serve(Box<ServeFlags>),
+    /// Run a control plane on this machine, and say how to use it. No flags needed.
+    Up(up::UpFlags),
+    /// Save and restore the embedded store.
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
+    /// Say which version this is.
+    Version(version::VersionFlags),
+}
+
+/// Runs the command line; says on standard error what went wrong.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let result = match cli.command {
+        Command::Serve(flags) => serve::run(*flags),
+        Command::Up(flags) => up::run(flags),
+        Command::Snapshot(command) => snapshot::run(command),
+        Command::Version(flags) => version::run(&flags),
+    };
+    match result {
+        Ok(()) => Exit::Ok,
+        Err(failure) => {
+            complain(&failure.to_string());
+            failure.exit
+        }
+    }
+}
+
+/// Writes to standard output, where a closed pipe is no error of ours.
+pub fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn complain(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "convoy: {message}");
+}
+
+/// Help goes to standard output; a wrong command line is one sentence.
+fn refuse(error: &clap::Error) -> Exit {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            Exit::Ok
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            Exit::Usage
+        }
+        _ => {
+            complain(&sentence(error));
+            Exit::Usage
+        }
+    }
+}
+
+/// The first paragraph of what the parser says, and its tip, on one line.
+fn sentence(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut sentence = String::new();
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        }
+        if line.is_empty() {
+            continue;
+        }
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        match (sentence.is_empty(), line.strip_prefix("tip: ")) {
+            (true, _) => sentence.push_str(line),
+            (false, Some(tip)) => sentence.push_str(&format!("; {tip}")),
+            (false, None) => sentence.push_str(&format!(" {line}")),
+        }
+    }
+    format!("{sentence} (--help explains every flag)")
+}
+
+/// Parses a command line as the binary would, for tests.
+#[cfg(test)]
+pub fn parse_serve(args: &[&str]) -> Result<ServeFlags, crate::failure::Failure> {
+    use crate::failure::Failure;
+    let args = ["convoy", "serve"].iter().chain(args).map(OsString::from);
+    match Cli::try_parse_from(args).map_err(|it| Failure::usage(sentence(&it)))?.command {
+        Command::Serve(flags) => Ok(*flags),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_flag_is_explained() {
+        let mut command = Cli::command();
+        command.build();
+        command.clone().debug_assert();
+        for command in command.get_subcommands() {
+            for flag in command.get_arguments() {
+                let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.is_empty(), "{} {}", command.get_name(), flag.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_sentence() {
+        let error = parse_serve(&["--secure-prot", "1"]).unwrap_err();
+        assert_eq!(error.exit, Exit::Usage);
+        assert_eq!(
+            error.message,
+            "unexpected argument '--secure-prot' found; a similar argument exists: '--secure-port' \
+             (--help explains every flag)"
+        );
+        for args in [
+            &["--secure-port", "x"][..],
+            &["--data-dir", "a", "--etcd-servers", "b"],
+            &["--event-ttl", "soon"],
+        ] {
+            let error = parse_serve(args).unwrap_err();
+            assert_eq!(error.message.lines().count(), 1, "{error}");
+            assert!(error.message.contains(args[0]), "{error}");
+        }
+    }
+}

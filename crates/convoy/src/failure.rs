@@ -1,0 +1,68 @@
+//! How commands fail: one sentence and an exit code.
+
+use std::{fmt, process::ExitCode};
+
+/// What the exit code says; a contract with scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 0
+    Ok,
+    /// 1: it could not be done.
+    Failed,
+    /// 2: it was asked for in a wrong way.
+    Usage,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Ok => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+        })
+    }
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub struct Failure {
+    /// What the process exits with.
+    pub exit: Exit,
+    /// One sentence, without the full stop.
+    pub message: String,
+}
+
+impl Failure {
+    /// It could not be done.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Failed, message: message.into() }
+    }
+
+    /// It was asked for in a wrong way.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, message: message.into() }
+    }
+
+    /// It could not be done, for this reason and those behind it.
+    pub fn because(error: &dyn std::error::Error) -> Self {
+        Self::failed(chain(error))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// An error and everything behind it, on one line. Errors never repeat their sources.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

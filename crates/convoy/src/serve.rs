@@ -1,0 +1,303 @@
+//! `convoy serve`: one server, from flags to the last answer.
+//!
+//! Flow: check the flags, open the port, keys and store, build the server, listen, write what a cluster must have,
+//! wait for a signal, drain, close the store. The phases of a server's life are in `server::lifecycle`.
+
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use server::{
+    kubeconfig::Kubeconfig,
+    lifecycle::{Lifecycle, Phase},
+    listen::{self, Limits},
+    metrics::Metrics,
+    pki::{self, Pki},
+    server::{Server, Settings, git_version},
+    tls::Tls,
+};
+use store::{SharedClock, SystemClock};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+use crate::{
+    failure::Failure,
+    flags::ServeFlags,
+    logging::{self, Volume},
+    machine,
+    settings::{self, Checked},
+    storage::Storage,
+};
+
+/// How often certificate files are looked at.
+const FOLLOW_FILES: Duration = Duration::from_secs(5);
+/// How often self-made certificates are looked at; they are renewed a month before they expire.
+const RENEW: Duration = Duration::from_secs(12 * 3600);
+/// How long tasks may take to notice that all is over.
+const LAST_TASKS: Duration = Duration::from_secs(2);
+
+/// What is known once a server is ready.
+pub struct Ready<'a> {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The URL that the kubeconfig names.
+    pub url: &'a str,
+}
+
+/// Runs one server until it is told to stop.
+pub fn run(flags: ServeFlags) -> Result<(), Failure> {
+    logging::start(flags.logging.logging_format, Volume::Level(flags.logging.verbosity));
+    run_with(flags, |ready| tracing::info!(url = ready.url, address = %ready.address, "ready"))
+}
+
+/// Runs one server until it is told to stop, and says when it is ready. Logging must have been started.
+pub fn run_with(flags: ServeFlags, on_ready: impl FnOnce(&Ready<'_>) + Send) -> Result<(), Failure> {
+    let checked = Checked::of(&flags)?;
+    // Libraries that look for a process-wide provider find the one that everything here uses.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let open_files = machine::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("convoy")
+        .build()
+        .map_err(|it| Failure::failed(format!("cannot start threads: {it}")))?;
+    let result = runtime.block_on(async {
+        let listener = bind(&flags)?;
+        serve(flags, checked, listener, open_files, on_ready).await
+    });
+    // Whatever is still running was told to stop, or is not worth waiting for.
+    runtime.shutdown_background();
+    result
+}
+
+/// The port, before anything else: what cannot be served need not be started.
+fn bind(flags: &ServeFlags) -> Result<TcpListener, Failure> {
+    let address = SocketAddr::new(flags.serving.bind_address, flags.serving.secure_port);
+    listen::bind(address).map_err(|it| Failure::failed(format!("cannot listen on {address}: {it}")))
+}
+
+async fn serve(
+    flags: ServeFlags,
+    checked: Checked,
+    listener: TcpListener,
+    open_files: u64,
+    on_ready: impl FnOnce(&Ready<'_>) + Send,
+) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let clock = SystemClock::shared();
+    let address = listener.local_addr().map_err(|it| Failure::failed(format!("cannot listen: {it}")))?;
+    // Keys are made while the store is opened.
+    let (pki, storage) = tokio::join!(make_pki(&flags, &clock), Storage::open(&flags.storage, &clock));
+    let (storage, pki) = (storage?, pki?);
+    let tls = Tls::load(settings::tls_files(&flags, pki.as_ref())?, Arc::clone(&clock));
+    let tls = Arc::new(tls.map_err(|it| Failure::because(&it))?);
+    let metrics =
+        Arc::new(Metrics::new(&clock, &git_version(flags.api.emulated_version), flags.api.emulated_version));
+    let lifecycle = Lifecycle::new();
+
+    let settings =
+        settings_of(&flags, checked, &storage, pki.as_ref(), &tls, &metrics, &clock, address.port())?;
+    let server = Server::build(
+        settings,
+        storage.shared(),
+        Arc::clone(&clock),
+        Arc::clone(&metrics),
+        lifecycle.clone(),
+    )
+    .await
+    .map_err(|it| Failure::because(&it))?;
+    refuse_foreign_values(&server)?;
+    storage.start_tasks(flags.storage.etcd_compaction_interval.0, &clock, &lifecycle);
+    lifecycle.tasks().spawn("tls-files", Arc::clone(&tls).follow_files(FOLLOW_FILES));
+
+    let limits = Limits { connections: connections(open_files), ..Limits::default() };
+    let serving = listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics);
+    let serving = tokio::spawn(serving);
+    let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
+    if let Some(pki) = pki {
+        write_kubeconfig(&flags, &pki, &url)?;
+        lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(&clock)));
+    }
+
+    let mut ended = Ok(());
+    tokio::select! {
+        started = server.finish_start() => match started {
+            Ok(()) => {
+                on_ready(&Ready { address, url: &url });
+                tokio::select! {
+                    () = signals.next() => {}
+                    why = server.registry().cache().failed() => ended = Err(Failure::failed(why)),
+                }
+            }
+            Err(error) => ended = Err(Failure::because(&error)),
+        },
+        () = signals.next() => {}
+    }
+    let draining = drain(&flags, &server, &storage, &lifecycle, &clock, serving);
+    tokio::select! {
+        () = draining => ended,
+        () = signals.next() => Err(Failure::failed("told to stop twice: gone without finishing")),
+    }
+}
+
+/// See the timeline in `server::lifecycle`.
+async fn drain(
+    flags: &ServeFlags,
+    server: &Server,
+    storage: &Storage,
+    lifecycle: &Lifecycle,
+    clock: &SharedClock,
+    serving: tokio::task::JoinHandle<()>,
+) {
+    tracing::info!(requests = lifecycle.requests(), "stopping");
+    lifecycle.leave();
+    let delay = flags.serving.shutdown_delay_duration.0;
+    if !delay.is_zero() {
+        clock.sleep(delay).await;
+    }
+    lifecycle.drain();
+    if serving.await.is_err() {
+        tracing::error!("the listener panicked");
+    }
+    server.close();
+    lifecycle.stop();
+    if !lifecycle.tasks().ended(LAST_TASKS).await {
+        tracing::warn!(tasks = lifecycle.tasks().len(), "some tasks did not end");
+    }
+    storage.close().await;
+    debug_assert_eq!(lifecycle.phase(), Phase::Stopped);
+    tracing::info!("stopped");
+}
+
+#[expect(clippy::too_many_arguments, reason = "everything that a server is told meets here, once")]
+fn settings_of(
+    flags: &ServeFlags,
+    checked: Checked,
+    storage: &Storage,
+    pki: Option<&Pki>,
+    tls: &Arc<Tls>,
+    metrics: &Arc<Metrics>,
+    clock: &SharedClock,
+    port: u16,
+) -> Result<Settings, Failure> {
+    let (token_issuer, token_verifier) = settings::service_account_tokens(&flags.authentication, pki)?;
+    let trusted = Arc::clone(tls);
+    Ok(Settings {
+        catalog: checked.catalog,
+        server_address: SocketAddr::new(settings::advertised(&flags.serving), port).to_string(),
+        event_ttl: flags.storage.event_ttl.0,
+        allow_unenforced_policies: flags.api.allow_unenforced_policies,
+        authorization_modes: checked.authorization_modes,
+        tokens: settings::tokens(flags.authentication.token_auth_file.as_deref())?,
+        token_issuer,
+        token_verifier,
+        max_token_expiration: checked.max_token_expiration,
+        request_header: settings::request_header(&flags.authentication),
+        trust: Box::new(move || trusted.trust()),
+        allow_anonymous: flags.authentication.anonymous_auth,
+        auditor: settings::auditor(&flags.audit, clock, metrics)?,
+        max_requests_inflight: flags.requests.max_requests_inflight,
+        max_mutating_requests_inflight: flags.requests.max_mutating_requests_inflight,
+        request_timeout: flags.requests.request_timeout.0,
+        min_request_timeout: Duration::from_secs(flags.requests.min_request_timeout),
+        snapshots: storage.snapshots(),
+        store_health: storage.health(),
+    })
+}
+
+async fn make_pki(flags: &ServeFlags, clock: &SharedClock) -> Result<Option<Pki>, Failure> {
+    if !settings::needs_pki(flags) {
+        return Ok(None);
+    }
+    let (folder, names) = (settings::cert_dir(flags), settings::serving_names(&flags.serving));
+    let now = clock.now();
+    // Another server may hold the directory for a moment.
+    let made = tokio::task::spawn_blocking(move || pki::ensure(&folder, &names, now)).await;
+    match made {
+        Ok(made) => made.map(Some).map_err(|it| Failure::because(&it)),
+        Err(_) => Err(Failure::failed("making keys and certificates ended unexpectedly")),
+    }
+}
+
+/// Values that another kind of server stored cannot be read, and must not be written next to.
+fn refuse_foreign_values(server: &Server) -> Result<(), Failure> {
+    let unreadable = server.registry().cache().unreadable();
+    let foreign = unreadable.iter().find(|(_, why)| why.contains("protobuf") || why.contains("encrypted"));
+    match foreign {
+        None => Ok(()),
+        Some((key, why)) => Err(Failure::failed(format!(
+            "the store holds what another kind of server wrote: at {key}, {why}; choose another --etcd-prefix"
+        ))),
+    }
+}
+
+fn write_kubeconfig(flags: &ServeFlags, pki: &Pki, url: &str) -> Result<(), Failure> {
+    let Some(path) = &flags.serving.write_kubeconfig else { return Ok(()) };
+    let read = |path: &Path| {
+        fs::read(path).map_err(|it| Failure::failed(format!("cannot read {}: {it}", path.display())))
+    };
+    let kubeconfig = Kubeconfig {
+        server: url,
+        certificate_authority: &read(&pki.ca)?,
+        client_certificate: &read(&pki.admin_certificate)?,
+        client_key: &read(&pki.admin_key)?,
+    };
+    kubeconfig.write(path).map_err(|it| Failure::because(&it))
+}
+
+/// Renews self-made certificates before they expire, and the kubeconfig with them.
+async fn renew(flags: ServeFlags, url: String, clock: SharedClock) {
+    loop {
+        clock.sleep(RENEW).await;
+        let renewed = match make_pki(&flags, &clock).await {
+            Ok(Some(pki)) => write_kubeconfig(&flags, &pki, &url),
+            Ok(None) => Ok(()),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = renewed {
+            tracing::error!("certificates could not be renewed: {failure}");
+        }
+    }
+}
+
+/// The address under which this machine reaches itself.
+fn reachable(bound: IpAddr) -> IpAddr {
+    match bound {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
+        ip => ip,
+    }
+}
+
+/// As many as there may be open files, less some for everything else.
+fn connections(open_files: u64) -> usize {
+    let most = usize::try_from(open_files.saturating_sub(200)).unwrap_or(usize::MAX);
+    most.clamp(100, Limits::default().connections)
+}
+
+/// SIGTERM and SIGINT, which mean the same.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen =
+            |kind| signal(kind).map_err(|it| Failure::failed(format!("cannot listen for signals: {it}")));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! From flags to what a server is told: reads the files that flags name, and refuses what makes no sense.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use access::{
+    Mode, Policy, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier, service_account::VerifyingKey,
+};
+use catalog::{Catalog, FeatureGates, RuntimeConfig};
+use server::{
+    audit::Auditor,
+    audit_log::{AuditLog, Destination, Rotation},
+    metrics::Metrics,
+    pki::{Pki, ServingNames},
+    tls::TlsFiles,
+};
+use store::SharedClock;
+
+use crate::{
+    failure::Failure,
+    flags::{ApiFlags, AuditFlags, AuthenticationFlags, ServeFlags, ServingFlags},
+    machine,
+    storage::DEFAULT_DATA_DIR,
+};
+
+/// Upstream's bounds for `--service-account-max-token-expiration`.
+const SHORTEST_TOKEN: Duration = Duration::from_secs(3600);
+const LONGEST_TOKEN: Duration = Duration::from_secs(1 << 32);
+
+/// What can be told from the flags alone; wrong ones are refused here, before anything is made or opened.
+pub struct Checked {
+    /// What is served.
+    pub catalog: Catalog,
+    /// Who is asked.
+    pub authorization_modes: Vec<Mode>,
+    /// `--service-account-max-token-expiration`.
+    pub max_token_expiration: Option<Duration>,
+}
+
+impl Checked {
+    /// Checks the flags.
+    pub fn of(flags: &ServeFlags) -> Result<Self, Failure> {
+        let modes = &flags.authorization.authorization_mode;
+        let max_token_expiration = flags.authentication.service_account_max_token_expiration.map(|it| it.0);
+        if let Some(longest) = max_token_expiration.filter(|it| !it.is_zero())
+            && !(SHORTEST_TOKEN..=LONGEST_TOKEN).contains(&longest)
+        {
+            return Err(Failure::usage(
+                "--service-account-max-token-expiration must be between 1h and 2^32 seconds",
+            ));
+        }
+        if flags.authentication.service_account_issuer.iter().any(String::is_empty) {
+            return Err(Failure::usage("--service-account-issuer must not be empty"));
+        }
+        Ok(Self {
+            catalog: catalog(&flags.api)?,
+            authorization_modes: Mode::parse_list(modes).map_err(|it| Failure::usage(it.to_string()))?,
+            max_token_expiration: max_token_expiration.filter(|it| !it.is_zero()),
+        })
+    }
+}
+
+fn catalog(flags: &ApiFlags) -> Result<Catalog, Failure> {
+    let usage = |flag: &str, error: &dyn std::error::Error| Failure::usage(format!("--{flag}: {error}"));
+    let runtime_config =
+        RuntimeConfig::parse(&flags.runtime_config.join(",")).map_err(|it| usage("runtime-config", &it))?;
+    let gates = FeatureGates::parse(&flags.feature_gates.join(","), flags.emulated_version)
+        .map_err(|it| usage("feature-gates", &it))?;
+    Catalog::new(flags.emulated_version, &runtime_config, &gates).map_err(|it| usage("runtime-config", &it))
+}
+
+/// Where keys and certificates are made.
+pub fn cert_dir(flags: &ServeFlags) -> PathBuf {
+    match (&flags.serving.cert_dir, flags.storage.etcd_servers.is_empty()) {
+        (Some(folder), _) => folder.clone(),
+        (None, true) => flags.storage.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()).join("pki"),
+        (None, false) => PathBuf::from("./convoy-pki"),
+    }
+}
+
+/// Whether some key or certificate must be made because no flag names a file.
+pub fn needs_pki(flags: &ServeFlags) -> bool {
+    flags.serving.tls_cert_file.is_none()
+        || flags.authentication.service_account_signing_key_file.is_none()
+        || flags.serving.write_kubeconfig.is_some()
+}
+
+/// The address that clients are told.
+pub fn advertised(flags: &ServingFlags) -> IpAddr {
+    let bind = flags.bind_address;
+    flags
+        .advertise_address
+        .or_else(|| (!bind.is_unspecified()).then_some(bind))
+        .or_else(machine::outbound_address)
+        .unwrap_or(IpAddr::from([127, 0, 0, 1]))
+}
+
+/// The names that the self-made serving certificate is valid for.
+pub fn serving_names(flags: &ServingFlags) -> ServingNames {
+    let mut names = ServingNames::standard();
+    names.add_dns(&machine::hostname());
+    if let Some(name) = &flags.hostname_override {
+        names.add_dns(name);
+    }
+    names.add_ip(flags.bind_address);
+    names.add_ip(advertised(flags));
+    names
+}
+
+/// The files of TLS: those that flags name, else the self-made ones.
+pub fn tls_files(flags: &ServeFlags, pki: Option<&Pki>) -> Result<TlsFiles, Failure> {
+    let own =
+        |flag: &Option<PathBuf>, made: fn(&Pki) -> &PathBuf| flag.clone().or_else(|| pki.map(made).cloned());
+    let missing = || Failure::usage("--tls-cert-file and --tls-private-key-file belong together");
+    let (serving, authentication) = (&flags.serving, &flags.authentication);
+    Ok(TlsFiles {
+        certificate: own(&serving.tls_cert_file, |it| &it.serving_certificate).ok_or_else(missing)?,
+        private_key: own(&serving.tls_private_key_file, |it| &it.serving_key).ok_or_else(missing)?,
+        client_ca: own(&authentication.client_ca_file, |it| &it.ca),
+        front_proxy_ca: own(&authentication.requestheader_client_ca_file, |it| &it.front_proxy_ca),
+    })
+}
+
+/// `--token-auth-file`.
+pub fn tokens(path: Option<&Path>) -> Result<Option<TokenFile>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let file = TokenFile::parse(&read(path)?).map_err(|it| wrong(path, &it))?;
+    for warning in file.warnings() {
+        tracing::warn!(file = %path.display(), "{warning}");
+    }
+    Ok(Some(file))
+}
+
+/// Who signs service account tokens, and who checks them.
+pub fn service_account_tokens(
+    flags: &AuthenticationFlags,
+    pki: Option<&Pki>,
+) -> Result<(TokenIssuer, TokenVerifier), Failure> {
+    let made = pki.map(|it| it.service_account_key.clone());
+    let signing = flags.service_account_signing_key_file.clone().or(made);
+    let signing = signing.ok_or_else(|| Failure::usage("--service-account-signing-key-file is needed"))?;
+    let issuer = flags.service_account_issuer.first().cloned().unwrap_or_default();
+    let issuer = TokenIssuer::new(&read(&signing)?, issuer).map_err(|it| wrong(&signing, &it))?;
+    let mut verifier = TokenVerifier::of(&issuer);
+    if !flags.service_account_key_file.is_empty() {
+        verifier.keys = Vec::new();
+        for path in &flags.service_account_key_file {
+            verifier.keys.extend(VerifyingKey::all_from_pem(&read(path)?).map_err(|it| wrong(path, &it))?);
+        }
+    }
+    verifier.issuers.clone_from(&flags.service_account_issuer);
+    let audiences = &flags.api_audiences;
+    verifier.api_audiences.clone_from(if audiences.is_empty() {
+        &flags.service_account_issuer
+    } else {
+        audiences
+    });
+    Ok((issuer, verifier))
+}
+
+/// How front proxies name users.
+pub fn request_header(flags: &AuthenticationFlags) -> RequestHeaderConfig {
+    RequestHeaderConfig {
+        username_headers: flags.requestheader_username_headers.clone(),
+        uid_headers: flags.requestheader_uid_headers.clone(),
+        group_headers: flags.requestheader_group_headers.clone(),
+        extra_prefixes: flags.requestheader_extra_headers_prefix.clone(),
+        allowed_names: flags.requestheader_allowed_names.clone(),
+    }
+}
+
+/// The audit policy and its log.
+pub fn auditor(flags: &AuditFlags, clock: &SharedClock, metrics: &Arc<Metrics>) -> Result<Auditor, Failure> {
+    let mut auditor = Auditor::default();
+    if let Some(path) = &flags.audit_policy_file {
+        auditor.policy = Policy::parse(&read(path)?).map_err(|it| wrong(path, &it))?;
+    }
+    if let Some(path) = &flags.audit_log_path {
+        let destination = if path.as_os_str() == "-" {
+            Destination::StandardOutput
+        } else {
+            Destination::File(Rotation {
+                path: path.clone(),
+                max_bytes: flags.audit_log_maxsize.saturating_mul(1 << 20),
+                max_backups: flags.audit_log_maxbackup,
+                max_age: Duration::from_secs(flags.audit_log_maxage.saturating_mul(86_400)),
+            })
+        };
+        let log = AuditLog::open(destination, Arc::clone(clock), Arc::clone(metrics));
+        auditor.log =
+            Some(log.map_err(|it| Failure::failed(format!("cannot write {}: {it}", path.display())))?);
+    }
+    Ok(auditor)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|it| Failure::failed(format!("cannot read {}: {it}", path.display())))
+}
+
+fn wrong(path: &Path, error: &dyn std::error::Error) -> Failure {
+    Failure::failed(format!("{} cannot be used: {}", path.display(), crate::failure::chain(error)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Which flags are taken, and what becomes of them.
+
+use crate::{cli::parse_serve, failure::Exit, logging::LogFormat};
+
+use super::*;
+
+fn parse(args: &[&str]) -> ServeFlags {
+    parse_serve(args).unwrap_or_else(|it| panic!("{args:?}: {it}"))
+}
+
+#[test]
+fn defaults_are_kube_apiservers_where_it_has_them() {
+    let flags = parse(&[]);
+    assert_eq!(flags.serving.secure_port, 6443);
+    assert_eq!(flags.serving.bind_address, IpAddr::from([0, 0, 0, 0]));
+    assert_eq!(flags.storage.etcd_prefix, "/registry");
+    assert_eq!(flags.storage.etcd_compaction_interval.to_string(), "5m0s");
+    assert_eq!(flags.storage.event_ttl.to_string(), "1h0m0s");
+    assert_eq!(flags.requests.max_requests_inflight, 400);
+    assert_eq!(flags.requests.max_mutating_requests_inflight, 200);
+    assert_eq!(flags.requests.request_timeout.to_string(), "1m0s");
+    assert_eq!(flags.requests.min_request_timeout, 1800);
+    assert_eq!(flags.audit.audit_log_maxsize, 100);
+    assert_eq!(flags.authorization.authorization_mode, "RBAC");
+    assert!(flags.authentication.anonymous_auth && !flags.api.allow_unenforced_policies);
+    assert_eq!(flags.api.emulated_version, catalog::LAST_RELEASE);
+    assert_eq!(flags.logging.logging_format, LogFormat::Text);
+    assert_eq!(cert_dir(&flags), Path::new("./convoy-data/pki"));
+    assert!(needs_pki(&flags));
+}
+
+#[test]
+fn flags_are_read() {
+    let flags = parse(&[
+        "--etcd-servers=http://a:1,http://b:2",
+        "--etcd-servers",
+        "http://c:3",
+        "--etcd-prefix=/x",
+        "--anonymous-auth=false",
+        "--allow-unenforced-policies",
+        "--emulated-version=kube=1.33",
+        "--runtime-config=api/all=true,batch/v1=false",
+        "--service-account-issuer=https://a",
+        "--service-account-issuer=https://b",
+        "--logging-format=json",
+        "-v",
+        "4",
+    ]);
+    assert_eq!(flags.storage.etcd_servers, ["http://a:1", "http://b:2", "http://c:3"]);
+    assert!(!flags.authentication.anonymous_auth && flags.api.allow_unenforced_policies);
+    assert_eq!(flags.api.emulated_version, meta::Release::v1(33));
+    assert_eq!(flags.authentication.service_account_issuer, ["https://a", "https://b"]);
+    assert_eq!(flags.logging.verbosity, 4);
+    assert_eq!(cert_dir(&flags), Path::new("./convoy-pki"));
+    Checked::of(&flags).map_err(|it| it.message).unwrap();
+    assert_eq!(parse(&["--v=2"]).logging.verbosity, 2);
+    assert!(parse(&["--allow-unenforced-policies=true"]).api.allow_unenforced_policies);
+}
+
+#[test]
+fn flags_that_make_no_sense_are_wrong_usage_and_name_themselves() {
+    for (args, named) in [
+        (&["--data-dir=a", "--etcd-servers=http://b"][..], "--etcd-servers"),
+        (&["--etcd-prefix=/x"], "--etcd-servers"),
+        (&["--etcd-servers=http://a", "--etcd-certfile=x"], "--etcd-keyfile"),
+        (&["--tls-cert-file=x"], "--tls-private-key-file"),
+        (&["--write-kubeconfig=x", "--tls-cert-file=a", "--tls-private-key-file=b"], "--write-kubeconfig"),
+        (&["--bind-address=nowhere"], "--bind-address"),
+        (&["--secure-port=70000"], "--secure-port"),
+        (&["--request-timeout=5"], "--request-timeout"),
+        (&["--emulated-version=1.29"], "1.30 to 1.36"),
+        (&["--emulated-version=new"], "--emulated-version"),
+        (&["--audit-log-path=x"], "--audit-policy-file"),
+        (&["--logging-format=xml"], "--logging-format"),
+        (&["--runtime-config=nonsense=true"], "runtime-config"),
+        (&["--runtime-config=no.such.group/v1=true"], "no.such.group"),
+        (&["--feature-gates=NoSuchGate=true"], "NoSuchGate"),
+        (&["--authorization-mode=Nonsense"], "Nonsense"),
+        (&["--authorization-mode="], "authorization-mode"),
+        (&["--service-account-max-token-expiration=5m"], "--service-account-max-token-expiration"),
+        (&["--anonymous-auth=maybe"], "--anonymous-auth"),
+        (&["stray"], "stray"),
+    ] {
+        let refused = parse_serve(args).and_then(|it| Checked::of(&it).map(drop));
+        let failure = refused.expect_err(&format!("{args:?} must be refused"));
+        assert_eq!(failure.exit, Exit::Usage, "{args:?}");
+        assert!(failure.message.contains(named), "{args:?}: {failure}");
+        assert_eq!(failure.message.lines().count(), 1, "{args:?}: {failure}");
+    }
+}
+
+#[test]
+fn a_server_with_all_files_given_makes_none() {
+    let flags = parse(&[
+        "--tls-cert-file=a",
+        "--tls-private-key-file=b",
+        "--service-account-signing-key-file=c",
+        "--client-ca-file=d",
+    ]);
+    assert!(!needs_pki(&flags));
+    let files = tls_files(&flags, None).map_err(|it| it.message).unwrap();
+    assert_eq!(files.client_ca.as_deref(), Some(Path::new("d")));
+    assert_eq!(files.front_proxy_ca, None);
+}
+
+#[test]
+fn the_serving_certificate_knows_the_advertised_address() {
+    let flags = parse(&["--advertise-address=192.0.2.9", "--hostname-override=Node-1"]);
+    let names = serving_names(&flags.serving);
+    assert!(names.ips.contains(&IpAddr::from([192, 0, 2, 9])));
+    assert!(names.dns.contains(&"node-1".to_owned()));
+    assert!(!names.ips.iter().any(IpAddr::is_unspecified));
+    let flags = parse(&["--bind-address=::1"]);
+    assert_eq!(advertised(&flags.serving).to_string(), "::1");
+}
+
+#[test]
+fn unreadable_files_are_failures_that_name_the_file() {
+    let failure = tokens(Some(Path::new("/no/such/file"))).map(drop).unwrap_err();
+    assert_eq!(failure.exit, Exit::Failed);
+    assert!(failure.message.starts_with("cannot read /no/such/file: "), "{failure}");
+    let flags = parse(&["--service-account-signing-key-file=/no/such/key"]);
+    assert!(
+        service_account_tokens(&flags.authentication, None)
+            .map(drop)
+            .unwrap_err()
+            .message
+            .contains("/no/such/key")
+    );
+}
