@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod json;
+pub mod model;
 pub mod patch;
 
 /// A JSON tree.
