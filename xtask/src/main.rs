@@ -11,6 +11,7 @@ mod clients;
 mod deny;
 mod etcd;
 mod flags;
+mod fuzz;
 mod layers;
 mod metadata;
 mod run;
@@ -36,6 +37,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test [FILTER]                 all tests: etcd, kubectl, Python and Node clients included
   soak [NAME] [--rounds N] [--seed N]
                                 the long form of a named test; without a name: the list
+  fuzz [TARGET] [--seconds N]   runs the fuzz targets; needs cargo-fuzz and a nightly toolchain
   bench [--seconds N] [--objects N] [--only start|load|etcd|fanout|memory] [--json]
                                 the table of speeds and sizes, each with its target";
 
@@ -67,6 +69,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         "flags" => flags::write(),
         "test" => test::all(rest),
         "soak" => soak::one(rest),
+        "fuzz" => fuzz::targets(rest),
         "bench" => bench::table(rest),
         "help" | "-h" | "--help" => {
             println!("{USAGE}");
