@@ -68,6 +68,30 @@ async fn a_snapshot_does_not_see_later_changes() {
     assert!(old.revision() < new.revision());
 }
 
+/// A transaction larger than what the feed applies at once, while a reader looks between all of its steps.
+#[tokio::test]
+async fn no_reader_sees_half_of_a_transaction() {
+    let store = memory_store();
+    let cache = start(&store).await;
+    let (mut revision, mut seen) = (Revision::ZERO, Vec::new());
+    for round in 1..=3_usize {
+        let single = put_map(&store, "single", "x").await;
+        let names = (0..600).map(|it| format!("{round}-{it}"));
+        let txn = names.fold(Txn::new(), |txn, it| txn.put(&map_key(&it), map_text(&it, "x")));
+        assert_eq!(store.commit(txn).await.unwrap(), single.next());
+        revision = single.next();
+    }
+    while cache.applied() < revision {
+        tokio::task::yield_now().await;
+        let snapshot = maps(&cache).snapshot();
+        seen.push((snapshot.revision().get(), snapshot.len()));
+    }
+    for (revision, n_objects) in seen {
+        let n_transactions = usize::try_from(revision / 2).unwrap();
+        assert_eq!(n_objects, n_transactions * 600 + usize::from(revision > 0), "at revision {revision}");
+    }
+}
+
 #[tokio::test]
 async fn leases_and_creation_are_known() {
     let store = memory_store();
