@@ -13,6 +13,8 @@ use crate::Value;
 pub struct Schema {
     types: Vec<Type>,
     names: HashMap<Arc<str>, TypeId>,
+    /// The name of each type; empty for those without one.
+    name_of: Vec<Arc<str>>,
 }
 
 /// Names a type within its [`Schema`].
@@ -64,12 +66,23 @@ pub enum Scalar {
 pub struct ObjectType {
     /// The full name, such as `io.k8s.api.core.v1.Container`; empty for types without one.
     pub name: Arc<str>,
-    /// Sorted by name.
+    /// The fields as they stand in JSON, sorted by name: those of inlined messages are among them.
     pub fields: Box<[Field]>,
+    /// Messages of their own in protobuf whose fields JSON shows as if they were this object's. Mostly empty.
+    pub inlined: Box<[Inlined]>,
     /// Owned as a whole by one manager.
     pub is_atomic: bool,
     /// Fields that are not listed stay (`x-kubernetes-preserve-unknown-fields`).
     pub keeps_unknown: bool,
+}
+
+/// A part of an object that is a message of its own in protobuf, but not in JSON: `volumeSource` of a `Volume`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inlined {
+    /// The number in protobuf of the field that holds the message.
+    pub number: u32,
+    /// The type of the message: an object whose fields the outer object has too, with [`Field::within`] set.
+    pub ty: TypeId,
 }
 
 /// One field of an object.
@@ -77,13 +90,17 @@ pub struct ObjectType {
 pub struct Field {
     /// The name in JSON.
     pub name: Arc<str>,
-    /// The number in protobuf; zero where there is none.
+    /// The number in protobuf, in the message that holds the field; zero where there is none.
     pub number: u32,
+    /// The number of the [`Inlined`] message that holds the field in protobuf; zero where it is the object itself.
+    pub within: u32,
     /// Its type.
     pub ty: TypeId,
     /// Whether this server's release has the field. Fields of other releases are kept in stored objects (decision on
     /// unknown fields), but a client of this release cannot add them.
     pub is_known: bool,
+    /// Always written, even when empty; OpenAPI calls it required.
+    pub is_required: bool,
     /// Filled in where the field is absent.
     pub default: Option<Value>,
     /// How a strategic merge patch treats it.
@@ -117,6 +134,8 @@ pub struct ListType {
     pub element: TypeId,
     /// What tells elements apart.
     pub kind: ListKind,
+    /// In protobuf the list is a message whose first field repeats (`Verbs`, `ExtraValue`).
+    pub is_wrapped: bool,
 }
 
 /// What tells the elements of a list apart.
@@ -151,7 +170,13 @@ impl Schema {
     pub fn add(&mut self, ty: Type) -> TypeId {
         let id = TypeId(u32::try_from(self.types.len()).expect("a schema must have fewer than 2^32 types"));
         self.types.push(ty);
+        self.name_of.push(Arc::default());
         id
+    }
+
+    /// The full name under which a type was defined; empty for types without one.
+    pub fn name(&self, id: TypeId) -> &str {
+        &self.name_of[id.0 as usize]
     }
 
     /// Adds a type under a name, or gives one that was reserved its content.
@@ -168,6 +193,7 @@ impl Schema {
         }
         let id = self.add(Type::Any);
         self.names.insert(Arc::clone(name), id);
+        self.name_of[id.0 as usize] = Arc::clone(name);
         id
     }
 
@@ -190,7 +216,35 @@ impl Schema {
     }
 }
 
+impl Field {
+    /// A field that this release has, and nothing more is said of it.
+    pub fn new(name: impl Into<Arc<str>>, ty: TypeId) -> Self {
+        Self {
+            name: name.into(),
+            number: 0,
+            within: 0,
+            ty,
+            is_known: true,
+            is_required: false,
+            default: None,
+            patch: PatchStrategy::default(),
+        }
+    }
+}
+
 impl ObjectType {
+    /// An object with these fields, in any order, and nothing more is said of it.
+    pub fn new(name: impl Into<Arc<str>>, mut fields: Vec<Field>) -> Self {
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        Self {
+            name: name.into(),
+            fields: fields.into(),
+            inlined: Box::default(),
+            is_atomic: false,
+            keeps_unknown: false,
+        }
+    }
+
     /// The field of this name, whether this release has it or not.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.binary_search_by(|it| (*it.name).cmp(name)).ok().map(|at| &self.fields[at])
