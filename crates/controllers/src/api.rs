@@ -1,0 +1,187 @@
+//! The few requests that controllers make, on JSON trees: objects are written back with every field that they had.
+//!
+//! Deliberately not here: watches (`changes.rs`). Answers are read here and not by `kube`, which would log the text of
+//! an answer that does not parse, Secrets included.
+
+use kube::api::{DeleteParams, GetParams, ListParams, PostParams};
+use kube::{Client, core};
+use meta::Value;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+
+/// A page of a list is at most this long.
+const PAGE: u32 = 500;
+
+/// Only metadata where the server can leave out the rest.
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// All of one resource, in one namespace or cluster-wide.
+#[derive(Clone, Debug)]
+pub(crate) struct Collection {
+    path: String,
+}
+
+impl Collection {
+    pub(crate) fn cluster(group: &str, version: &str, resource: &str) -> Self {
+        let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        Self { path: format!("{root}/{version}/{resource}") }
+    }
+
+    pub(crate) fn namespaced(group: &str, version: &str, namespace: &str, resource: &str) -> Self {
+        Self::cluster(group, version, &format!("namespaces/{namespace}/{resource}"))
+    }
+
+    fn request(&self) -> core::Request {
+        core::Request::new(self.path.clone())
+    }
+
+    /// The object, or `None` if the server says 404.
+    pub(crate) async fn get(&self, client: &Client, name: &str) -> Result<Option<Value>, Error> {
+        let request = self.request().get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        match client.request_text(request).await.map_err(Error::from) {
+            Ok(text) => read(&text).map(Some),
+            Err(error) if error.is(404) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One page of metadata: the items, and how to go on.
+    pub(crate) async fn list_metadata<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        token: Option<&str>,
+    ) -> Result<Page<T>, Error> {
+        let mut request = self.request().list(&page(token)).map_err(kube::Error::BuildRequest)?;
+        let accept = METADATA_LIST.parse().expect("the media type must be a header value");
+        request.headers_mut().insert("accept", accept);
+        read(&client.request_text(request).await?)
+    }
+
+    /// One page of whole objects.
+    pub(crate) async fn list(&self, client: &Client, token: Option<&str>) -> Result<Page<Value>, Error> {
+        let request = self.request().list(&page(token)).map_err(kube::Error::BuildRequest)?;
+        read(&client.request_text(request).await?)
+    }
+
+    pub(crate) async fn create(&self, client: &Client, object: &Value) -> Result<(), Error> {
+        let body = object.to_string().into_bytes();
+        let request =
+            self.request().create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
+        client.request_text(request).await?;
+        Ok(())
+    }
+
+    /// Writes the object, on the condition of its `resourceVersion`; what comes back has the new one.
+    pub(crate) async fn replace(&self, client: &Client, name: &str, object: &Value) -> Result<Value, Error> {
+        let body = object.to_string().into_bytes();
+        let request =
+            self.request().replace(name, &PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
+        read(&client.request_text(request).await?)
+    }
+
+    /// The same for `status`, `finalize` and the like.
+    pub(crate) async fn replace_subresource(
+        &self,
+        client: &Client,
+        name: &str,
+        subresource: &str,
+        object: &Value,
+    ) -> Result<Value, Error> {
+        let body = object.to_string().into_bytes();
+        let request = self
+            .request()
+            .replace_subresource(subresource, name, &PostParams::default(), body)
+            .map_err(kube::Error::BuildRequest)?;
+        read(&client.request_text(request).await?)
+    }
+
+    pub(crate) async fn delete(&self, client: &Client, name: &str) -> Result<(), Error> {
+        let request =
+            self.request().delete(name, &DeleteParams::background()).map_err(kube::Error::BuildRequest)?;
+        client.request_text(request).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn delete_all(&self, client: &Client) -> Result<(), Error> {
+        let request = self
+            .request()
+            .delete_collection(&DeleteParams::background(), &ListParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        client.request_text(request).await?;
+        Ok(())
+    }
+}
+
+/// A part of a list.
+#[derive(Debug, Deserialize)]
+#[serde(bound = "T: serde::Deserialize<'de>")]
+pub(crate) struct Page<T> {
+    #[serde(default)]
+    metadata: PageMetadata,
+    /// `null` means none, as servers written in Go may send it. An answer without this field is not a list at all, and
+    /// must not be taken for an empty one.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<T>>,
+}
+
+impl<T> Page<T> {
+    /// The items, and what to ask the next page with.
+    pub(crate) fn open(self) -> (Vec<T>, Option<String>) {
+        (self.items.unwrap_or_default(), self.metadata.next.filter(|it| !it.is_empty()))
+    }
+}
+
+/// A `GET` of a path that is no collection, such as `/apis`, with this `Accept`.
+pub(crate) async fn get_path<T: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    accept: &str,
+) -> Result<T, Error> {
+    let mut request =
+        core::Request::new(path).list(&ListParams::default()).map_err(kube::Error::BuildRequest)?;
+    let accept = accept.parse().map_err(|_| Error::Unknown(format!("{accept:?} is no media type")))?;
+    request.headers_mut().insert("accept", accept);
+    read(&client.request_text(request).await?)
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct PageMetadata {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+fn page(token: Option<&str>) -> ListParams {
+    let params = ListParams::default().limit(PAGE);
+    token.map_or(params.clone(), |it| params.continue_token(it))
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(Error::Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_follow_group_version_and_namespace() {
+        assert_eq!(Collection::cluster("", "v1", "namespaces").path, "/api/v1/namespaces");
+        assert_eq!(
+            Collection::namespaced("apps", "v1", "a", "deployments").path,
+            "/apis/apps/v1/namespaces/a/deployments"
+        );
+    }
+
+    #[test]
+    fn only_a_list_is_read_as_a_list() {
+        let read = |text: &str| read::<Page<Value>>(text).map(Page::open).ok();
+        assert_eq!(read(r#"{"metadata": {"continue": ""}, "items": []}"#), Some((vec![], None)));
+        assert_eq!(read(r#"{"items": null}"#), Some((vec![], None)));
+        let more = read(r#"{"metadata": {"continue": "c"}, "items": [1]}"#);
+        assert_eq!(more, Some((vec![Value::from(1)], Some("c".to_owned()))));
+        assert_eq!(read(r#"{"kind": "Status"}"#), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a pass of a controller did not succeed.
+
+use std::{error::Error as StdError, fmt, time::Duration};
+
+/// A pass failed. It is tried again after a pause, whatever the reason.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The API server said no.
+    #[error("the API server answered {code} {reason}: {message}")]
+    Refused { code: u16, reason: String, message: String, causes: Vec<String> },
+    /// No answer: it may have happened.
+    #[error("the API server could not be asked")]
+    Unreachable(#[source] kube::Error),
+    #[error("an answer of the API server could not be read")]
+    Unreadable(#[source] serde_json::Error),
+    /// What is needed for a decision is not known.
+    #[error("{0}")]
+    Unknown(String),
+    #[error("the pass took longer than {0:?}")]
+    TooLong(Duration),
+    #[error("the pass panicked")]
+    Panicked,
+}
+
+impl Error {
+    /// Whether the server answered with this status code.
+    pub(crate) fn is(&self, status_code: u16) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == status_code)
+    }
+
+    /// Whether the server refused because the namespace is being deleted.
+    pub(crate) fn is_namespace_terminating(&self) -> bool {
+        matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == "NamespaceTerminating"))
+    }
+
+    /// The server's own words if it answered, for conditions that people read.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Refused { message, .. } if !message.is_empty() => message.clone(),
+            other => Chain(other).to_string(),
+        }
+    }
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                let causes =
+                    status.details.into_iter().flat_map(|it| it.causes).map(|it| it.reason).collect();
+                Self::Refused { code: status.code, reason: status.reason, message: status.message, causes }
+            }
+            kube::Error::SerdeError(error) => Self::Unreadable(error),
+            other => Self::Unreachable(other),
+        }
+    }
+}
+
+/// An error with everything that led to it, for logs.
+pub(crate) struct Chain<'a>(pub(crate) &'a dyn StdError);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Empties namespaces that are being deleted, and then lets them go.
+//!
+//! # Flow
+//! A namespace with a `deletionTimestamp` and `kubernetes` among its `spec.finalizers` is worked on: find every
+//! namespaced resource by discovery, delete the pods, when they are gone everything else, and when nothing is left
+//! take the finalizer off. What holds this up is written into the namespace's conditions, in upstream's words.
+//!
+//! # Guarantees
+//! - A namespace that is not being deleted is never touched.
+//! - Nothing is deleted and nothing finished unless discovery is complete. A resource that cannot be listed, for
+//!   whatever reason, counts as unknown, and a namespace with an unknown in it stays.
+//! - A pass remembers nothing. It can be cut off anywhere, repeated, and run by several servers at once.
+//!
+//! # Assumptions
+//! The server refuses to create objects in a namespace that is being deleted.
+
+mod act;
+mod conditions;
+mod discovery;
+mod observe;
+mod plan;
+
+use futures_util::StreamExt;
+use meta::{object, time};
+
+use crate::api::Collection;
+use crate::changes::{Change, Watched, changes};
+use crate::error::Error;
+use crate::run::Ctx;
+use crate::selection::Controller;
+use crate::work::{Next, work};
+use plan::{Plan, Seen, Waiting};
+
+const NAMESPACES: Watched =
+    Watched { group: "", version: "v1", kind: "Namespace", resource: "namespaces", fields: "" };
+
+pub(crate) async fn run(ctx: Ctx) {
+    let triggers = changes(&ctx.client, NAMESPACES).filter_map(|it| {
+        let name = match it {
+            Change::Listed(object) | Change::Applied(object) if object.is_deleting => Some(object.name),
+            Change::Listed(_)
+            | Change::Applied(_)
+            | Change::Deleted(_)
+            | Change::ListBegins
+            | Change::ListEnds => None,
+        };
+        std::future::ready(name)
+    });
+    work(Controller::Namespace.name(), triggers, |it| reconcile(ctx.clone(), it)).await;
+}
+
+/// One pass over one namespace.
+async fn reconcile(ctx: Ctx, name: String) -> Result<Next, Error> {
+    let Some(namespace) = collection().get(&ctx.client, &name).await? else { return Ok(Next::OnChange) };
+    if !plan::is_due(&namespace) {
+        return Ok(Next::OnChange);
+    }
+    let namespace = act::announce(&ctx, namespace).await?;
+    let mut seen = Seen::new(&name, discovery::discover(&ctx.client).await);
+    loop {
+        match plan::plan(&seen) {
+            Plan::Look(resources) => observe::look(&ctx.client, &mut seen, resources).await,
+            Plan::Delete(resources) => act::delete(&ctx.client, &mut seen, resources).await,
+            Plan::Wait(waiting) => {
+                let namespace = act::report(&ctx, namespace, &seen).await?;
+                return match waiting {
+                    Waiting::ForContent => Ok(Next::After(plan::pause(age(&ctx, &namespace)))),
+                    Waiting::ForKnowledge(why) => Err(Error::Unknown(why)),
+                };
+            }
+            Plan::Finish => {
+                act::finish(&ctx, namespace, &seen).await?;
+                return Ok(Next::OnChange);
+            }
+        }
+    }
+}
+
+fn collection() -> Collection {
+    Collection::cluster("", "v1", "namespaces")
+}
+
+/// How long ago the namespace was deleted, by the clocks of two machines that may disagree.
+fn age(ctx: &Ctx, namespace: &meta::Value) -> std::time::Duration {
+    let since = time::parse_time(object::meta_text(namespace, "deletionTimestamp"));
+    since
+        .map_or(0, |it| (ctx.now)().as_second().saturating_sub(it.as_second()))
+        .try_into()
+        .map_or_else(|_| std::time::Duration::ZERO, std::time::Duration::from_secs)
+}

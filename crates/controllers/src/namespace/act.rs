@@ -1,0 +1,95 @@
+//! Deletes content, reports, and takes the finalizer off. Every write of the namespace is conditional on the version
+//! of it that was read.
+
+use kube::Client;
+use meta::{Value, object, time};
+use tracing::{debug, info};
+
+use super::observe::{Slim, collection};
+use super::plan::{Resource, Seen};
+use super::{conditions, plan};
+use crate::error::Error;
+use crate::run::Ctx;
+
+/// Sets the phase, where the server has not.
+pub(crate) async fn announce(ctx: &Ctx, namespace: Value) -> Result<Value, Error> {
+    write_status(ctx, namespace, &[]).await
+}
+
+/// Writes what is known into the conditions.
+pub(crate) async fn report(ctx: &Ctx, namespace: Value, seen: &Seen) -> Result<Value, Error> {
+    write_status(ctx, namespace, &conditions::conditions(seen)).await
+}
+
+/// Deletes all of `resources`; they have to be looked at again.
+pub(crate) async fn delete(client: &Client, seen: &mut Seen, resources: Vec<Resource>) {
+    for resource in resources {
+        debug!(
+            namespace = seen.namespace,
+            resource = resource.resource,
+            group = resource.group,
+            "content is deleted"
+        );
+        let outcome = delete_all(client, &seen.namespace, &resource).await;
+        seen.content.remove(&resource);
+        seen.deletions.insert(resource, outcome.map_err(|it| it.text()));
+    }
+}
+
+/// Takes the finalizer off; the server removes the namespace if it was the last.
+pub(crate) async fn finish(ctx: &Ctx, namespace: Value, seen: &Seen) -> Result<(), Error> {
+    // Nobody could read the conditions of a namespace that is gone in a moment.
+    let namespace =
+        if plan::is_held_by_others(&namespace) { report(ctx, namespace, seen).await? } else { namespace };
+    let name = object::name(&namespace).to_owned();
+    let Some(finalized) = plan::finalized(namespace) else { return Ok(()) };
+    match super::collection().replace_subresource(&ctx.client, &name, "finalize", &finalized).await {
+        Ok(_) => info!(namespace = name, "a deleted namespace is empty and finished"),
+        Err(error) if error.is(404) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+async fn write_status(
+    ctx: &Ctx,
+    namespace: Value,
+    conditions: &[conditions::Condition],
+) -> Result<Value, Error> {
+    let now = time::format_time((ctx.now)());
+    match conditions::with_status(&namespace, conditions, &now) {
+        None => Ok(namespace),
+        Some(changed) => {
+            let name = object::name(&changed);
+            super::collection().replace_subresource(&ctx.client, name, "status", &changed).await
+        }
+    }
+}
+
+async fn delete_all(client: &Client, namespace: &str, resource: &Resource) -> Result<(), Error> {
+    if !resource.can_delete_collection {
+        return delete_each(client, namespace, resource).await;
+    }
+    match collection(namespace, resource).delete_all(client).await {
+        Err(error) if error.is(405) => delete_each(client, namespace, resource).await,
+        outcome => outcome,
+    }
+}
+
+async fn delete_each(client: &Client, namespace: &str, resource: &Resource) -> Result<(), Error> {
+    let collection = collection(namespace, resource);
+    let mut token = None;
+    loop {
+        let (items, next) = collection.list_metadata::<Slim>(client, token.as_deref()).await?.open();
+        token = next;
+        for Slim { metadata } in items {
+            match collection.delete(client, &metadata.name).await {
+                Err(error) if !error.is(404) && !error.is(409) => return Err(error),
+                _ => {}
+            }
+        }
+        if token.is_none() {
+            return Ok(());
+        }
+    }
+}

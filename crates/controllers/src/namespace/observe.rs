@@ -1,0 +1,63 @@
+//! Counts what a namespace holds, page by page; only counts are kept.
+
+use futures_util::{StreamExt, stream};
+use kube::Client;
+use serde::Deserialize;
+
+use super::plan::{Content, Resource, Seen};
+use crate::api::Collection;
+use crate::error::Error;
+
+/// Lists that run at the same time.
+const AT_ONCE: usize = 4;
+
+/// Finds out what is left of `resources`. A list that fails, with whatever code, leaves its resource unknown: a 404
+/// may come from a server that does not serve yet what another one does, and fresh discovery decides.
+pub(crate) async fn look(client: &Client, seen: &mut Seen, resources: Vec<Resource>) {
+    let namespace = &seen.namespace;
+    let looks = resources.into_iter().map(|it| async move {
+        let content = count(client, namespace, &it).await;
+        (it, content.map_err(|error| error.text()))
+    });
+    let found: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+    seen.content.extend(found);
+}
+
+pub(crate) fn collection(namespace: &str, resource: &Resource) -> Collection {
+    Collection::namespaced(&resource.group, &resource.version, namespace, &resource.resource)
+}
+
+/// As much of an object as is counted.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Slim {
+    pub(crate) metadata: SlimMetadata,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SlimMetadata {
+    #[serde(default)]
+    pub(crate) name: String,
+    deletion_timestamp: Option<String>,
+    finalizers: Option<Vec<String>>,
+}
+
+async fn count(client: &Client, namespace: &str, resource: &Resource) -> Result<Content, Error> {
+    let collection = collection(namespace, resource);
+    let mut content = Content::default();
+    let mut token = None;
+    loop {
+        let (items, next) = collection.list_metadata::<Slim>(client, token.as_deref()).await?.open();
+        token = next;
+        for Slim { metadata } in items {
+            content.n_objects += 1;
+            content.n_staying += usize::from(metadata.deletion_timestamp.is_none());
+            for finalizer in metadata.finalizers.unwrap_or_default() {
+                *content.finalizers.entry(finalizer).or_default() += 1;
+            }
+        }
+        if token.is_none() {
+            return Ok(content);
+        }
+    }
+}

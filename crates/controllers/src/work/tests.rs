@@ -1,0 +1,81 @@
+//! The loop with passes that count, fail, wait and panic. Time stands still except where tokio moves it.
+
+use std::cell::RefCell;
+
+use futures_util::stream;
+
+use super::*;
+
+/// Sends these names, then nothing, for as long as a test lasts.
+fn named(names: &[&str]) -> impl Stream<Item = String> {
+    let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
+    stream::iter(names).chain(stream::pending())
+}
+
+/// Runs passes for this long, and returns which objects they were about.
+async fn run_for<P>(limit: Duration, names: &[&str], pass: impl Fn(String, usize) -> P) -> Vec<String>
+where
+    P: Future<Output = Result<Next, Error>>,
+{
+    let seen = RefCell::new(Vec::new());
+    let reconcile = |name: String| {
+        seen.borrow_mut().push(name.clone());
+        let n_earlier = seen.borrow().iter().filter(|it| **it == name).count() - 1;
+        pass(name, n_earlier)
+    };
+    let _ = tokio::time::timeout(limit, work("test", named(names), reconcile)).await;
+    seen.into_inner()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_during_a_pass_leads_to_one_more() {
+    let seen = run_for(Duration::from_secs(10), &["a", "a", "a"], |_, _| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(Next::OnChange)
+    });
+    assert_eq!(seen.await, ["a", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_repeated_with_growing_pauses() {
+    // 0.25, 0.5, 1, 2, 4 and 8 seconds are 15.75; the pauses after that are 16 and 30.
+    let fail = |_, _| async { Err(Error::Unknown("not today".to_owned())) };
+    assert_eq!(run_for(Duration::from_secs(16), &["a"], fail).await.len(), 7);
+    assert_eq!(run_for(Duration::from_secs(61), &["a"], fail).await.len(), 8);
+    assert_eq!(run_for(Duration::from_secs(62), &["a"], fail).await.len(), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure_of_one_object() {
+    let seen = run_for(Duration::from_millis(200), &["a", "b"], |name, _| async move {
+        assert_ne!(name, "a", "on purpose");
+        Ok(Next::OnChange)
+    });
+    assert_eq!(seen.await, ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_wait_or_hang_do_not_hold_up_others() {
+    let seen =
+        run_for(PASS_LIMIT + Duration::from_secs(1), &["1", "2", "3", "4", "5", "6"], |name, _| async move {
+            match name.as_str() {
+                "6" => Ok(Next::OnChange),
+                "5" => Ok(Next::After(Duration::from_secs(3600))),
+                _ => std::future::pending().await,
+            }
+        });
+    let seen = seen.await;
+    assert_eq!(seen.iter().filter(|it| **it == "5" || **it == "6").count(), 2, "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_succeeds_starts_the_pauses_over() {
+    let seen = run_for(Duration::from_millis(2900), &["a"], |_, n_earlier| async move {
+        if n_earlier % 2 == 0 {
+            Err(Error::Unknown("every other time".to_owned()))
+        } else {
+            Ok(Next::After(Duration::from_millis(250)))
+        }
+    });
+    assert_eq!(seen.await.len(), 12);
+}
