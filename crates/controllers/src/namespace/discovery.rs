@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(groups: Value) -> Result<Vec<String>, Undiscovered> {
+    fn parse(groups: &Value) -> Result<Vec<String>, Undiscovered> {
         let document: Document =
             serde_json::from_value(json!({"kind": "APIGroupDiscoveryList", "items": groups})).unwrap();
         let found = resources(&document.groups().unwrap())?;
@@ -215,7 +215,10 @@ mod tests {
             .collect())
     }
 
-    fn group(name: &str, versions: &[(&str, &[(&str, &str, &[&str])])]) -> Value {
+    /// Name, scope and verbs.
+    type Facts<'a> = (&'a str, &'a str, &'a [&'a str]);
+
+    fn group(name: &str, versions: &[(&str, &[Facts<'_>])]) -> Value {
         let versions: Vec<Value> = versions
             .iter()
             .map(|(version, resources)| {
@@ -232,7 +235,7 @@ mod tests {
     const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list"];
 
     fn core() -> Value {
-        let resources: &[(&str, &str, &[&str])] = &[
+        let resources: &[Facts<'_>] = &[
             ("bindings", "Namespaced", &["create"]),
             ("configmaps", "Namespaced", ALL),
             ("namespaces", "Cluster", ALL),
@@ -244,12 +247,11 @@ mod tests {
 
     #[test]
     fn content_is_what_can_be_listed_and_deleted_in_the_preferred_version_pods_first() {
-        let apps: &[(&str, &str, &[&str])] = &[("widgets", "Namespaced", ALL)];
-        let older: &[(&str, &str, &[&str])] =
-            &[("widgets", "Namespaced", ALL), ("gadgets", "Namespaced", ALL)];
+        let apps: &[Facts<'_>] = &[("widgets", "Namespaced", ALL)];
+        let older: &[Facts<'_>] = &[("widgets", "Namespaced", ALL), ("gadgets", "Namespaced", ALL)];
         let groups = json!([core(), group("example.org", &[("v2", apps), ("v1", older)])]);
         assert_eq!(
-            parse(groups).unwrap(),
+            parse(&groups).unwrap(),
             [
                 "/v1/pods true",
                 "/v1/configmaps true",
@@ -266,12 +268,12 @@ mod tests {
         stale["versions"][0]["freshness"] = json!("Stale");
         let expect = "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: \
                       metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1";
-        assert_eq!(parse(json!([core(), stale])), Err(Undiscovered::Failed(expect.to_owned())));
+        assert_eq!(parse(&json!([core(), stale])), Err(Undiscovered::Failed(expect.to_owned())));
         let no_core = Undiscovered::Failed("discovery does not list the core resources".to_owned());
-        assert_eq!(parse(json!([])), Err(no_core.clone()));
-        assert_eq!(parse(json!([group("apps", &[("v1", &[])])])), Err(no_core));
+        assert_eq!(parse(&json!([])), Err(no_core.clone()));
+        assert_eq!(parse(&json!([group("apps", &[("v1", &[])])])), Err(no_core));
         let odd = Undiscovered::Unparsable("unexpected GroupVersion string: a/b/c".to_owned());
-        assert_eq!(parse(json!([core(), group("a", &[("b/c", &[])])])), Err(odd));
+        assert_eq!(parse(&json!([core(), group("a", &[("b/c", &[])])])), Err(odd));
     }
 
     #[test]

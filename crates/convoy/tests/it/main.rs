@@ -8,6 +8,7 @@
 mod fixture;
 
 mod cli;
+mod controllers;
 mod durability;
 mod foreign_clients;
 mod hostile;
