@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use crate::run;
 
 const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
-const NODE_CLIENT: &str = "@kubernetes/client-node@2.0.1";
+const NODE_CLIENT: &str = "@kubernetes/client-node@1.4.0";
 
 /// The interpreter of a virtual environment that has the client; `None` without Python.
 pub fn python() -> Result<Option<PathBuf>> {

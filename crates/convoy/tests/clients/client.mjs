@@ -26,23 +26,22 @@ async function refused(promise, code, reason) {
 
 const names = (list) => list.items.map((it) => it.metadata.name);
 
-// Waits for the deletion of an object and returns every event up to it.
+// Waits for the deletion of an object and returns every event up to it. The stream is left to the end of the
+// process: aborting it makes the client throw where nobody can catch.
 function follow(path, resourceVersion, last) {
   const seen = [];
   return new Promise((resolve, reject) => {
     const query = { labelSelector: 'run=js', resourceVersion };
     const timer = setTimeout(() => reject(new Error(`watch: only ${JSON.stringify(seen)}`)), 60_000);
-    let controller;
     const onEvent = (type, object) => {
       seen.push(`${type} ${object.metadata.name}`);
       if (type === 'DELETED' && object.metadata.name === last) {
         clearTimeout(timer);
-        controller?.abort();
         resolve(seen);
       }
     };
     const onEnd = (error) => error && reject(error);
-    new k8s.Watch(config).watch(path, query, onEvent, onEnd).then((it) => { controller = it; }, reject);
+    new k8s.Watch(config).watch(path, query, onEvent, onEnd).catch(reject);
   });
 }
 

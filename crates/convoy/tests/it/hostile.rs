@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use testkit::convoy::ADMIN_TOKEN;
 use testkit::raw::{Raw, Reaction};
-use testkit::{Convoy, tools};
+use testkit::{Convoy, Options, tools};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -181,7 +181,8 @@ async fn malformed_http_is_refused() -> Result<()> {
 /// Connections that never finish what they began are closed, and do not keep others out meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_and_half_open_connections_are_closed() -> Result<()> {
-    let mut convoy = fixture::embedded().await;
+    // The limit on a whole request is a minute by default; nobody wants to wait that long here.
+    let mut convoy = Convoy::start(Options::embedded(fixture::BINARY).flag("--request-timeout=5s")).await?;
     let mut silent = Vec::new();
     for _ in 0..50 {
         silent.push(TcpStream::connect(("127.0.0.1", convoy.port())).await?);

@@ -50,14 +50,19 @@ impl Kubectl<'_> {
     }
 }
 
-/// Splits at spaces; single quotes hold together.
+/// Splits at spaces; single quotes hold together, as in a shell.
 fn words(line: &str) -> Vec<String> {
-    let parts = line.split('\'').enumerate();
-    let split = |(number, part): (usize, &str)| match number % 2 {
-        0 => part.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
-        _ => vec![part.to_owned()],
-    };
-    parts.flat_map(split).collect()
+    let mut words = vec![String::new()];
+    for (number, part) in line.split('\'').enumerate() {
+        let is_quoted = number % 2 == 1;
+        let mut pieces = if is_quoted { vec![part] } else { part.split(' ').collect() }.into_iter();
+        if let Some(last) = words.last_mut() {
+            last.push_str(pieces.next().unwrap_or_default());
+        }
+        words.extend(pieces.map(str::to_owned));
+    }
+    words.retain(|it| !it.is_empty());
+    words
 }
 
 fn run(convoy: &Convoy, test: &str) {

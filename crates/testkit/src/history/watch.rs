@@ -12,6 +12,7 @@
 //! A value is written once (values are unique), and a watcher resumes where its last stretch ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use thiserror::Error;
 
@@ -274,7 +275,8 @@ impl View<'_> {
             last = event.object.revision;
         }
         let mut seen = events.iter().peekable();
-        for (revision, change) in self.truth.changes.range(from + 1..=to) {
+        let covered = (Bound::Excluded(from), Bound::Included(to.max(from)));
+        for (revision, change) in self.truth.changes.range(covered) {
             while let Some(event) = seen.next_if(|it| it.object.revision < *revision) {
                 self.unknown_to_others(event)?;
             }

@@ -171,3 +171,10 @@ fn a_write_of_unknown_outcome_may_show_up_in_a_list_only_where_nobody_watched() 
     relisted(7).unwrap();
     assert!(matches!(relisted(8), Err(Violation::BadList { .. })));
 }
+
+#[test]
+fn a_stretch_in_which_nothing_came_is_fine() {
+    let mut judged = log("judged", events());
+    judged.steps.insert(1, Step::Watch { from: 1, to: 1, events: Vec::new() });
+    check(&[judged], &written()).unwrap();
+}
