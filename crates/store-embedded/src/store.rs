@@ -26,7 +26,6 @@ use crate::{
     open::{self, OpenError},
     record::Record,
     state::State,
-    watch as cursor,
     writer::{self, Request},
 };
 
@@ -108,9 +107,6 @@ impl EmbeddedStore {
         }
         if self.shared.inner.is_closed() {
             return Health::ReadOnly("the store is closed".into());
-        }
-        if self.shared.requests.is_closed() {
-            return Health::ReadOnly("the writer ended unexpectedly".into());
         }
         Health::Writable
     }
@@ -213,7 +209,7 @@ impl Store for EmbeddedStore {
 
     async fn watch(&self, range: &Range, after: Revision) -> Result<Events, WatchError> {
         self.shared.inner.state.read().check_watch(after)?;
-        Ok(cursor::start(Arc::clone(&self.shared.inner), range.clone(), after))
+        Ok(crate::watch::start(Arc::clone(&self.shared.inner), range.clone(), after))
     }
 
     async fn commit(&self, txn: Txn) -> Result<Revision, CommitError> {

@@ -6,7 +6,13 @@
 //! - After a failure of the disk nothing is attempted: what was under way ends as unavailable, the rest as
 //!   read-only.
 
-use std::{sync::Arc, thread::JoinHandle, time::Duration};
+use std::{
+    ops::ControlFlow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::JoinHandle,
+    time::Duration,
+};
 
 use store::{CommitError, Entry, Key, LeaseError, LeaseId, Revision, Txn};
 use tokio::sync::{mpsc, oneshot};
@@ -14,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     disk::{Write, WriteError},
     plan::{self, Plan, Values},
-    record::{Record, Tally},
+    record::{Location, Record, Tally},
     state::State,
     store::Inner,
 };
@@ -84,15 +90,23 @@ pub(crate) fn start(
 
 impl Writer {
     fn run(mut self) {
-        while let Some(batch) = self.next_batch() {
-            if self.serve(batch).is_break() {
-                break;
-            }
+        // A panic leaves what was under way unanswered, which callers take as "unknown", and stops writes.
+        while catch_unwind(AssertUnwindSafe(|| self.serve_all())).is_err() {
+            self.inner.disk.fail("the writer panicked");
         }
         self.inner.close();
         self.requests.close();
         while let Ok(request) = self.requests.try_recv() {
             refuse(request, "the store is closed");
+        }
+    }
+
+    /// Serves until there will be no more requests.
+    fn serve_all(&mut self) {
+        while let Some(batch) = self.next_batch() {
+            if self.serve(batch).is_break() {
+                return;
+            }
         }
     }
 
@@ -123,7 +137,7 @@ impl Writer {
             && self.inner.disk.failure().is_none()
     }
 
-    fn serve(&mut self, batch: Vec<Request>) -> std::ops::ControlFlow<()> {
+    fn serve(&mut self, batch: Vec<Request>) -> ControlFlow<()> {
         let mut work = Work::default();
         let mut requests = batch.into_iter();
         while let Some(request) = requests.next() {
@@ -132,7 +146,7 @@ impl Writer {
                 Request::Stop => {
                     self.flush(&mut work);
                     requests.for_each(|it| refuse(it, "the store is closed"));
-                    return std::ops::ControlFlow::Break(());
+                    return ControlFlow::Break(());
                 }
                 // Nothing is attempted after a failure; only the end is still possible.
                 request if let Some(why) = &failure => refuse(request, why),
@@ -162,7 +176,7 @@ impl Writer {
             }
         }
         self.flush(&mut work);
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     }
 
     fn expire(&mut self, work: &mut Work) {
@@ -196,7 +210,7 @@ impl Writer {
         }
     }
 
-    fn to_write(&self, plan: &Plan, removals: Vec<crate::record::Location>) -> Write {
+    fn to_write(&self, plan: &Plan, removals: Vec<Location>) -> Write {
         let state = self.inner.state.read();
         let records = plan.changes.iter().flat_map(|changes| {
             (0..).zip(&changes.events).map(|(position, event)| Record::of_event(event, position))
@@ -238,7 +252,7 @@ impl Writer {
 
     /// Drops some versions that nobody can ask for any more, from the index first: whoever finds a version
     /// there finds it on disk too.
-    fn sweep_some(&mut self) -> Vec<crate::record::Location> {
+    fn sweep_some(&mut self) -> Vec<Location> {
         let Sweep::From(from) = std::mem::replace(&mut self.sweep, Sweep::Done) else { return Vec::new() };
         let (dropped, next) = self.inner.state.write().sweep(from.as_ref(), SWEEP_KEYS, SWEEP_VERSIONS);
         if next.is_some() {
