@@ -116,6 +116,8 @@ pub struct PatchStrategy {
     pub merge_key: Option<Arc<str>>,
     /// `retainKeys`
     pub retains_keys: bool,
+    /// `replace`, said of a field that would be merged otherwise: an object.
+    pub is_replaced: bool,
 }
 
 /// An object with keys of the user's choice.

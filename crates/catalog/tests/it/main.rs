@@ -3,3 +3,4 @@
 
 mod facts;
 mod flags;
+mod properties;
