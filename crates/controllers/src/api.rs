@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// A page of a list is at most this long.
-const PAGE: u32 = 500;
+/// A page of a list is at most this long. Objects can be large, and not every server can leave out all but metadata.
+pub(crate) const PAGE: u32 = 50;
 
 /// Only metadata where the server can leave out the rest.
 const METADATA_LIST: &str =

@@ -13,6 +13,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use tracing::warn;
 
+use crate::api::PAGE;
 use crate::backoff::Backoff;
 use crate::error::{Chain, Error};
 
@@ -58,7 +59,7 @@ pub(crate) fn changes(client: &Client, watched: Watched) -> impl Stream<Item = C
     let resource_type =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), resource);
     let api: Api<Slim> = Api::all_with(client.clone(), &resource_type);
-    let mut config = watcher::Config::default();
+    let mut config = watcher::Config::default().page_size(PAGE);
     if !fields.is_empty() {
         config = config.fields(fields);
     }

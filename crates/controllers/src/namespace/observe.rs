@@ -15,8 +15,11 @@ const AT_ONCE: usize = 4;
 /// may come from a server that does not serve yet what another one does, and fresh discovery decides.
 pub(crate) async fn look(client: &Client, seen: &mut Seen, resources: Vec<Resource>) {
     let namespace = &seen.namespace;
+    let deletions = &seen.deletions;
     let looks = resources.into_iter().map(|it| async move {
-        let content = count(client, namespace, &it).await;
+        // Before the deletion it is enough to know that there is something to delete.
+        let depth = if deletions.contains_key(&it) { Depth::All } else { Depth::FirstStaying };
+        let content = count(client, namespace, &it, depth).await;
         (it, content.map_err(|error| error.text()))
     });
     let found: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
@@ -42,7 +45,20 @@ pub(crate) struct SlimMetadata {
     finalizers: Option<Vec<String>>,
 }
 
-async fn count(client: &Client, namespace: &str, resource: &Resource) -> Result<Content, Error> {
+/// How far to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    All,
+    /// To the end of the page with the first object that has to be deleted.
+    FirstStaying,
+}
+
+async fn count(
+    client: &Client,
+    namespace: &str,
+    resource: &Resource,
+    depth: Depth,
+) -> Result<Content, Error> {
     let collection = collection(namespace, resource);
     let mut content = Content::default();
     let mut token = None;
@@ -56,7 +72,7 @@ async fn count(client: &Client, namespace: &str, resource: &Resource) -> Result<
                 *content.finalizers.entry(finalizer).or_default() += 1;
             }
         }
-        if token.is_none() {
+        if token.is_none() || (depth == Depth::FirstStaying && content.n_staying > 0) {
             return Ok(content);
         }
     }
