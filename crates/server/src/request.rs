@@ -171,6 +171,7 @@ pub fn percent_decode(text: &str) -> String {
     let mut at = 0;
     while at < bytes.len() {
         let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        let hex = hex.filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
         match hex.and_then(|it| u8::from_str_radix(it, 16).ok()) {
             Some(byte) => {
                 out.push(byte);
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn escapes_are_decoded_and_broken_ones_stay() {
         assert_eq!(percent_decode("a%2Fb"), "a/b");
-        assert_eq!(percent_decode("%zz%4"), "%zz%4");
+        assert_eq!(percent_decode("%zz%4%+1"), "%zz%4%+1");
         assert_eq!(percent_decode("%e4%bd%a0"), "你");
         assert_eq!(Query::parse("a=1+2&b&a=3").get("a"), "1 2");
         assert!(Query::parse("watch").is_true("watch"));

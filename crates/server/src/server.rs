@@ -36,6 +36,9 @@ use crate::{
 /// The release this binary is built after.
 pub const BINARY_RELEASE: Release = catalog::LAST_RELEASE;
 
+/// How often a system namespace that somebody deleted is put back, as upstream.
+const NAMESPACES_EVERY: Duration = Duration::from_secs(60);
+
 /// Everything a server is told.
 pub struct Settings {
     /// What is served.
@@ -206,6 +209,15 @@ impl Server {
     pub async fn finish_start(&self) -> Result<(), StartError> {
         bootstrap::namespaces(&self.registry).await.map_err(StartError::Bootstrap)?;
         self.namespaces_done.done();
+        let (registry, clock) = (Arc::clone(&self.registry), self.registry.clock().clone());
+        self.lifecycle.tasks().spawn("system namespaces", async move {
+            loop {
+                clock.sleep(NAMESPACES_EVERY).await;
+                if let Err(status) = bootstrap::namespaces(&registry).await {
+                    tracing::warn!(%status, "the system namespaces could not be made");
+                }
+            }
+        });
         bootstrap::roles(&self.registry, self.release).await.map_err(StartError::Bootstrap)?;
         self.roles_done.done();
         self.lifecycle.ready();

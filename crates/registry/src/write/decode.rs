@@ -1,7 +1,7 @@
 //! From the client's tree to an object of the kind, and from there to stored text.
 
 use bytes::Bytes;
-use meta::{GroupVersion, Status, StorageVersion, Value, object};
+use meta::{GroupVersion, Status, StorageVersion, Value, object, validate};
 
 use crate::Target;
 
@@ -39,6 +39,9 @@ pub fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status> {
         return refuse(format!(
             "no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}"
         ));
+    }
+    if let Err(why) = validate::metadata_shape(&body) {
+        return refuse(why);
     }
     let map = object::as_map_mut(&mut body);
     map.insert("kind".to_owned(), Value::from(kind));

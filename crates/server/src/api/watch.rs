@@ -24,7 +24,11 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// `GET …?watch=true`
 pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, Status> {
     negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::watch(&call.exchange.query)?;
+    let mut options = options::watch(&call.exchange.query)?;
+    if !call.path.name.is_empty() && options.fields.is_everything() {
+        // A watch of one object is a watch of its collection that looks at one name.
+        options.fields = meta::FieldSelector::equals("metadata.name", &call.path.name);
+    }
     let lasts = duration(call)?;
     let watch = call.registry.watch(&call.target, options).await?;
     let clock = call.registry.clock().clone();
