@@ -44,6 +44,8 @@ impl Endpoint {
     }
 }
 
+const SHUTDOWN: &str = "shutdown";
+
 /// Where a check counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -53,7 +55,7 @@ pub enum Scope {
     Readiness,
 }
 
-/// The checks of one server, in the order in which they were added.
+/// The checks of one server, in the order in which they were added; `shutdown` is the last.
 pub struct Checks {
     checks: RwLock<Vec<Check>>,
     metrics: Arc<Metrics>,
@@ -87,7 +89,7 @@ impl Checks {
         let checks = Self { checks: RwLock::default(), metrics };
         checks.add("ping", Scope::Everywhere, || Ok(()));
         checks.add("log", Scope::Everywhere, || Ok(()));
-        checks.add("shutdown", Scope::Readiness, move || {
+        checks.add(SHUTDOWN, Scope::Readiness, move || {
             if lifecycle.phase() < Phase::Leaving {
                 Ok(())
             } else {
@@ -104,7 +106,10 @@ impl Checks {
         scope: Scope,
         run: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.checks.write().push(Check { name, scope, run: Arc::new(run) });
+        let mut checks = self.checks.write();
+        // As upstream shows them: the shutdown comes last.
+        let end = checks.iter().position(|it| it.name == SHUTDOWN).unwrap_or(checks.len());
+        checks.insert(end, Check { name, scope, run: Arc::new(run) });
     }
 
     /// Adds a check that fails until its gate is done.

@@ -179,6 +179,10 @@ pub async fn serve<H: Handler>(
             panics.panics.inc();
         }),
     });
+    let counted = Arc::clone(&shared.connections);
+    shared.metrics.before_render(move |it| {
+        it.connections.set(i64::try_from(counted.len()).unwrap_or(i64::MAX));
+    });
     let patience = Patience::new(limits.head, limits.idle);
     let (sweeper, swept) = (Arc::clone(&shared), lifecycle.clone());
     lifecycle.tasks().spawn("connection-sweep", async move {
@@ -213,9 +217,7 @@ async fn accept_all<H: Handler>(listener: &TcpListener, shared: &Arc<Shared<H>>)
         let shared = Arc::clone(shared);
         let tasks = shared.tasks.clone();
         tasks.spawn(async move {
-            shared.metrics.connections.inc();
             connection::run(&shared, stream, address).await;
-            shared.metrics.connections.dec();
             drop(permit);
         });
     }

@@ -147,7 +147,12 @@ pub enum PkiError {
 
 /// Makes the directory complete: whatever is missing, broken beyond use or about to expire is made anew.
 pub fn ensure(folder: &Path, names: &ServingNames, now: Timestamp) -> Result<Pki, PkiError> {
-    let lock = lock(folder).map_err(|source| PkiError::Directory { path: folder.to_owned(), source })?;
+    let unusable = |source| PkiError::Directory { path: folder.to_owned(), source };
+    // A directory that may only be read is fine as long as nothing in it must be made.
+    let lock = match lock(folder) {
+        Err(error) if !is_read_only(&error) => return Err(unusable(error)),
+        lock => lock,
+    };
     let mut drafts = Vec::new();
 
     let ca = Authority::ensure(folder, "ca", "convoy-ca", now, &mut drafts)?;
@@ -175,8 +180,11 @@ pub fn ensure(folder: &Path, names: &ServingNames, now: Timestamp) -> Result<Pki
     ensure_service_account_key(folder, &mut drafts)?;
 
     // Authorities come before what they vouch for, so that a crash in between leaves nothing without its authority.
-    files::write_all(&drafts)?;
-    drop(lock);
+    if !drafts.is_empty() {
+        let held = lock.map_err(unusable)?;
+        files::write_all(&drafts)?;
+        drop(held);
+    }
     Ok(Pki {
         ca: folder.join("ca.crt"),
         serving_certificate: folder.join("apiserver.crt"),
@@ -198,6 +206,10 @@ fn lock(folder: &Path) -> io::Result<File> {
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join(".lock"))?;
     lock.lock()?;
     Ok(lock)
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn ensure_service_account_key(folder: &Path, drafts: &mut Vec<NewFile>) -> Result<(), PkiError> {

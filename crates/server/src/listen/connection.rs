@@ -45,10 +45,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Serves one connection to its end.
 pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, address: SocketAddr) {
     let registered = shared.connections.register();
-    let Some(stream) = handshake(shared, stream).await else { return };
+    let connection = Arc::clone(&registered.connection);
+    let Some(stream) = unless_told(pin!(handshake(shared, stream)), &connection).await else { return };
     let peer = Arc::new(peer_of(shared, &stream, address));
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let connection = Arc::clone(&registered.connection);
     let io = TokioIo::new(Observed { stream, connection: Arc::clone(&connection) });
     let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection) });
     let service = service_fn(move |request| answer(Arc::clone(&one), request));
@@ -176,6 +176,18 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executo
     fn execute(&self, stream: F) {
         self.0.spawn(stream);
     }
+}
+
+/// Waits for the handshake, and gives up on it as soon as the connection is told to go.
+async fn unless_told<T>(
+    mut handshake: Pin<&mut impl Future<Output = Option<T>>>,
+    connection: &Connection,
+) -> Option<T> {
+    poll_fn(|cx| match connection.order(cx) {
+        Order::Serve => handshake.as_mut().poll(cx),
+        Order::Finish | Order::Close => Poll::Ready(None),
+    })
+    .await
 }
 
 /// Drives a connection until it ends or is told to.

@@ -340,6 +340,7 @@ async fn too_many_connections_wait_for_their_turn() {
 async fn draining_finishes_requests_ends_watches_and_closes_the_port() {
     let server = start(Limits::default());
     let mut idle = server.connect("http/1.1", None).await;
+    let mut half_open = TcpStream::connect(server.address).await.unwrap();
     let mut watch = server.h2().await;
     let watch = watch.send_request(get("https://localhost/watch")).await.unwrap();
     let mut h1 = server.h1().await;
@@ -348,6 +349,7 @@ async fn draining_finishes_requests_ends_watches_and_closes_the_port() {
     server.toy.lifecycle.drain();
     assert_eq!(text(watch).await, (200, "event\n".to_owned()), "a watch ends cleanly");
     assert_eq!(to_the_end(&mut idle).await, "");
+    assert_eq!(to_the_end(&mut half_open).await, "");
     assert!(!server.serving.is_finished());
     server.toy.go.notify_one();
     assert_eq!(waiting.await.unwrap(), (200, "waited".to_owned()));
