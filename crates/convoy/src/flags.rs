@@ -3,6 +3,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{ArgAction, Args};
+use controllers::Selection;
 use meta::Release;
 
 use crate::{duration::GoDuration, logging::LogFormat};
@@ -16,6 +17,8 @@ pub struct ServeFlags {
     pub serving: ServingFlags,
     #[command(flatten)]
     pub api: ApiFlags,
+    #[command(flatten)]
+    pub controllers: ControllerFlags,
     #[command(flatten)]
     pub authentication: AuthenticationFlags,
     #[command(flatten)]
@@ -130,6 +133,17 @@ pub struct ApiFlags {
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub allow_unenforced_policies: bool,
+}
+
+/// What keeps the cluster in order.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Controllers")]
+pub struct ControllerFlags {
+    /// The controllers to run: * is all, NAME switches one on, -NAME switches one off, separated by commas. There are
+    /// clusterrole-aggregation, namespace and serviceaccount
+    #[arg(long, value_name = "LIST", default_value = "*", value_parser = Selection::parse,
+          allow_hyphen_values = true)]
+    pub controllers: Selection,
 }
 
 /// Who is believed to be whom.

@@ -13,7 +13,7 @@ use std::{
 
 use server::{
     kubeconfig::Kubeconfig,
-    lifecycle::{Lifecycle, Phase},
+    lifecycle::Lifecycle,
     listen::{self, Limits},
     metrics::Metrics,
     pki::{self, Pki},
@@ -82,6 +82,16 @@ fn bind(flags: &ServeFlags) -> Result<TcpListener, Failure> {
     listen::bind(address).map_err(|it| Failure::failed(format!("cannot listen on {address}: {it}")))
 }
 
+/// A server that listens, and has yet to write what a cluster must have.
+struct Started {
+    server: Server,
+    storage: Storage,
+    lifecycle: Lifecycle,
+    serving: tokio::task::JoinHandle<()>,
+    address: SocketAddr,
+    url: String,
+}
+
 async fn serve(
     flags: ServeFlags,
     checked: Checked,
@@ -91,45 +101,17 @@ async fn serve(
 ) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let clock = SystemClock::shared();
-    let address = listener.local_addr().map_err(|it| Failure::failed(format!("cannot listen: {it}")))?;
-    // Keys are made while the store is opened.
-    let (pki, storage) = tokio::join!(make_pki(&flags, &clock), Storage::open(&flags.storage, &clock));
-    let (storage, pki) = (storage?, pki?);
-    let tls = Tls::load(settings::tls_files(&flags, pki.as_ref())?, Arc::clone(&clock));
-    let tls = Arc::new(tls.map_err(|it| Failure::because(&it))?);
-    let metrics =
-        Arc::new(Metrics::new(&clock, &git_version(flags.api.emulated_version), flags.api.emulated_version));
-    let lifecycle = Lifecycle::new();
-
-    let settings =
-        settings_of(&flags, checked, &storage, pki.as_ref(), &tls, &metrics, &clock, address.port())?;
-    let server = Server::build(
-        settings,
-        storage.shared(),
-        Arc::clone(&clock),
-        Arc::clone(&metrics),
-        lifecycle.clone(),
-    )
-    .await
-    .map_err(|it| Failure::because(&it))?;
-    refuse_foreign_values(&server)?;
-    storage.start_tasks(flags.storage.etcd_compaction_interval.0, &clock, &lifecycle);
-    lifecycle.tasks().spawn("tls-files", Arc::clone(&tls).follow_files(FOLLOW_FILES));
-
-    let limits = Limits { connections: connections(open_files), ..Limits::default() };
-    let serving = listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics);
-    let serving = tokio::spawn(serving);
-    let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
-    if let Some(pki) = pki {
-        write_kubeconfig(&flags, &pki, &url)?;
-        lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(&clock)));
-    }
-
+    let started = tokio::select! {
+        started = start(&flags, checked, listener, open_files, &clock) => started?,
+        () = signals.next() => return Ok(()),
+    };
+    let Started { server, address, url, .. } = &started;
     let mut ended = Ok(());
     tokio::select! {
-        started = server.finish_start() => match started {
+        finished = server.finish_start() => match finished {
             Ok(()) => {
-                on_ready(&Ready { address, url: &url });
+                start_controllers(&flags, server, &started.lifecycle, &clock);
+                on_ready(&Ready { address: *address, url });
                 tokio::select! {
                     () = signals.next() => {}
                     why = server.registry().cache().failed() => ended = Err(Failure::failed(why)),
@@ -139,25 +121,64 @@ async fn serve(
         },
         () = signals.next() => {}
     }
-    let draining = drain(&flags, &server, &storage, &lifecycle, &clock, serving);
+    let delay = flags.serving.shutdown_delay_duration.0;
     tokio::select! {
-        () = draining => ended,
+        () = drain(started, delay, &clock) => ended,
         () = signals.next() => Err(Failure::failed("told to stop twice: gone without finishing")),
     }
 }
 
-/// See the timeline in `server::lifecycle`.
-async fn drain(
+async fn start(
     flags: &ServeFlags,
-    server: &Server,
-    storage: &Storage,
-    lifecycle: &Lifecycle,
+    checked: Checked,
+    listener: TcpListener,
+    open_files: u64,
     clock: &SharedClock,
-    serving: tokio::task::JoinHandle<()>,
-) {
+) -> Result<Started, Failure> {
+    let address = listener.local_addr().map_err(|it| Failure::failed(format!("cannot listen: {it}")))?;
+    // Keys are made while the store is opened.
+    let (pki, storage) = tokio::join!(make_pki(flags, clock), Storage::open(&flags.storage, clock));
+    let (storage, pki) = (storage?, pki?);
+    let tls = Tls::load(settings::tls_files(flags, pki.as_ref())?, Arc::clone(clock));
+    let tls = Arc::new(tls.map_err(|it| Failure::because(&it))?);
+    let release = flags.api.emulated_version;
+    let metrics = Arc::new(Metrics::new(clock, &git_version(release), release));
+    let lifecycle = Lifecycle::new();
+
+    let settings =
+        settings_of(flags, checked, &storage, pki.as_ref(), &tls, &metrics, clock, address.port())?;
+    let server =
+        Server::build(settings, storage.shared(), Arc::clone(clock), Arc::clone(&metrics), lifecycle.clone())
+            .await
+            .map_err(|it| Failure::because(&it))?;
+    refuse_foreign_values(&server)?;
+    storage.start_tasks(flags.storage.etcd_compaction_interval.0, clock, &lifecycle);
+    lifecycle.tasks().spawn("tls-files", Arc::clone(&tls).follow_files(FOLLOW_FILES));
+
+    let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
+    if let Some(pki) = pki {
+        write_kubeconfig(flags, &pki, &url)?;
+        lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(clock)));
+    }
+    let limits = Limits { connections: connections(open_files), ..Limits::default() };
+    let serving = listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics);
+    Ok(Started { server, storage, lifecycle, serving: tokio::spawn(serving), address, url })
+}
+
+/// Controllers speak to this server as any client would, without a network in between.
+fn start_controllers(flags: &ServeFlags, server: &Server, lifecycle: &Lifecycle, clock: &SharedClock) {
+    let client = kube::Client::new(server.local(), "default");
+    let (selection, clock, stop) =
+        (flags.controllers.controllers.clone(), Arc::clone(clock), lifecycle.draining());
+    let running = controllers::run(client, selection, Arc::new(move || clock.now()), stop);
+    lifecycle.tasks().spawn("controllers", running);
+}
+
+/// See the timeline in `server::lifecycle`.
+async fn drain(started: Started, delay: Duration, clock: &SharedClock) {
+    let Started { server, storage, lifecycle, serving, address: _, url: _ } = started;
     tracing::info!(requests = lifecycle.requests(), "stopping");
     lifecycle.leave();
-    let delay = flags.serving.shutdown_delay_duration.0;
     if !delay.is_zero() {
         clock.sleep(delay).await;
     }
@@ -171,7 +192,6 @@ async fn drain(
         tracing::warn!(tasks = lifecycle.tasks().len(), "some tasks did not end");
     }
     storage.close().await;
-    debug_assert_eq!(lifecycle.phase(), Phase::Stopped);
     tracing::info!("stopped");
 }
 

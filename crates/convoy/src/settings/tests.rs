@@ -43,6 +43,8 @@ fn flags_are_read() {
         "--service-account-issuer=https://a",
         "--service-account-issuer=https://b",
         "--logging-format=json",
+        "--controllers",
+        "-namespace,*",
         "-v",
         "4",
     ]);
@@ -50,6 +52,7 @@ fn flags_are_read() {
     assert!(!flags.authentication.anonymous_auth && flags.api.allow_unenforced_policies);
     assert_eq!(flags.api.emulated_version, meta::Release::v1(33));
     assert_eq!(flags.authentication.service_account_issuer, ["https://a", "https://b"]);
+    assert_eq!(flags.controllers.controllers.to_string(), "clusterrole-aggregation,serviceaccount");
     assert_eq!(flags.logging.verbosity, 4);
     assert_eq!(cert_dir(&flags), Path::new("./convoy-pki"));
     Checked::of(&flags).map_err(|it| it.message).unwrap();
@@ -78,6 +81,7 @@ fn flags_that_make_no_sense_are_wrong_usage_and_name_themselves() {
         (&["--authorization-mode=Nonsense"], "Nonsense"),
         (&["--authorization-mode="], "authorization-mode"),
         (&["--service-account-max-token-expiration=5m"], "--service-account-max-token-expiration"),
+        (&["--controllers=*,nodes"], "--controllers"),
         (&["--anonymous-auth=maybe"], "--anonymous-auth"),
         (&["stray"], "stray"),
     ] {

@@ -67,7 +67,10 @@ pub async fn save(file: &Path, kubeconfig: &Path) -> Result<u64, Failure> {
 }
 
 async fn write(path: &Path, mut body: hyper::body::Incoming) -> Result<u64, String> {
-    let mut file = tokio::fs::File::create(path).await.map_err(|it| it.to_string())?;
+    // A store holds secrets.
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path).await.map_err(|it| it.to_string())?;
     let mut n_bytes = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|it| crate::failure::chain(&it))?;
