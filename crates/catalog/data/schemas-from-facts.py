@@ -1,6 +1,6 @@
 """Makes schemas.txt: what the built-in kinds of Kubernetes 1.30 to 1.36 look like.
 
-Usage: schemas-from-facts.py protobuf-facts.json merge-facts.json resources.txt k8s-openapi/src > schemas.txt
+Usage: schemas-from-facts.py protobuf-facts.json merge-facts.json resources.txt pointers.txt k8s-openapi/src > schemas.txt
 
 The facts (messages, field numbers, types, the releases that have them; list types and merge keys) were read from
 the tags of kubernetes/kubernetes by the project. The last argument is the source of the k8s-openapi crate 0.29: from
@@ -81,8 +81,15 @@ def read_openapi(root):
     return types
 
 
+def read_pointers(path):
+    """{"PACKAGE.TYPE FIELD"}"""
+    rows = (line.split() for line in open(path, encoding="utf-8") if not line.startswith("#"))
+    return {f"{row[0]} {field}" for row in rows for field in row[1:]}
+
+
 class Facts:
-    def __init__(self, protobuf, merge, openapi):
+    def __init__(self, protobuf, merge, pointers, openapi):
+        self.pointers = pointers
         self.messages, self.history = protobuf["messages"], protobuf["history"]
         self.merge, self.openapi = merge, openapi
         self.inlined_by = {}
@@ -191,6 +198,9 @@ class Writer:
             flags += " replace"
         if facts.is_required(message, name):
             flags += " required"
+        package, short = message.rsplit(".", 1)
+        if f"{self.alias(package)}.{short} {name}" in facts.pointers:
+            flags += " pointer"
         default = DEFAULTS.get((message.rsplit(".", 1)[1], name))
         if default is not None:
             flags += f" default={json.dumps(default)}"
@@ -250,8 +260,8 @@ def reach(facts, kinds):
 
 
 def main():
-    protobuf, merge, resources, openapi = sys.argv[1:]
-    facts = Facts(json.load(open(protobuf)), json.load(open(merge)), read_openapi(openapi))
+    protobuf, merge, resources, pointers, openapi = sys.argv[1:]
+    facts = Facts(json.load(open(protobuf)), json.load(open(merge)), read_pointers(pointers), read_openapi(openapi))
     kinds, packages = kinds_of(resources, facts.messages)
     writer = Writer(facts)
     by_package = {}

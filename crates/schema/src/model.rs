@@ -101,6 +101,8 @@ pub struct Field {
     pub is_known: bool,
     /// Always written, even when empty; OpenAPI calls it required.
     pub is_required: bool,
+    /// A single value that keeps an explicit zero (`replicas: 0`) apart from none at all; others drop it, unless required.
+    pub is_pointer: bool,
     /// Filled in where the field is absent.
     pub default: Option<Value>,
     /// How a strategic merge patch treats it.
@@ -228,6 +230,7 @@ impl Field {
             ty,
             is_known: true,
             is_required: false,
+            is_pointer: false,
             default: None,
             patch: PatchStrategy::default(),
         }

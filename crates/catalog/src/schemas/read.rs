@@ -5,7 +5,7 @@
 //! ```text
 //! package ALIAS FULL-NAME GROUP|- VERSION|-
 //! type NAME [kind] [atomic]
-//!  FIELD NUMBER TYPE [inline] [set] [keys=A,B] [atomic] [merge[=KEY]] [retain] [replace] [required] [default=JSON] [since=MINOR] [until=MINOR]
+//!  FIELD NUMBER TYPE [inline] [set] [keys=A,B] [atomic] [merge[=KEY]] [retain] [replace] [required] [pointer] [default=JSON] [since=MINOR] [until=MINOR]
 //! any NAME
 //! wrapped NAME TYPE
 //! ```
@@ -57,6 +57,7 @@ pub(super) struct FieldRow<'a> {
     pub(super) retains_keys: bool,
     pub(super) is_replaced: bool,
     pub(super) is_required: bool,
+    pub(super) is_pointer: bool,
     pub(super) default: Option<&'a str>,
     pub(super) since: u16,
     pub(super) until: u16,
@@ -136,6 +137,7 @@ fn read_field<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FieldRow<
         retains_keys: false,
         is_replaced: false,
         is_required: false,
+        is_pointer: false,
         default: None,
         since: 0,
         until: u16::MAX,
@@ -150,6 +152,7 @@ fn read_field<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FieldRow<
                 "retain" => row.retains_keys = true,
                 "replace" => row.is_replaced = true,
                 "required" => row.is_required = true,
+                "pointer" => row.is_pointer = true,
                 _ => return None,
             },
             Some(("keys", keys)) => row.keys = Some(keys),
