@@ -15,6 +15,7 @@ pub fn write() -> Result<()> {
         command.env_remove("COLUMNS").stdin(Stdio::null()).output().context("cannot run the binary")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let help = String::from_utf8(output.stdout).context("help must be UTF-8")?;
+    let help: String = help.lines().map(|it| format!("{}\n", it.trim_end())).collect();
     let page = format!(
         "# Flags of `convoy serve`\n\nWritten by `cargo xtask flags`; a test compares it with the binary.\n\n```text\n{help}```\n"
     );

@@ -52,7 +52,9 @@ fn help_explains_every_flag() {
 #[test]
 fn the_page_of_flags_is_what_the_binary_says() {
     let output = Command::new(BINARY).args(["serve", "--help"]).env_remove("COLUMNS").output().unwrap();
-    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let help: Vec<_> =
+        String::from_utf8_lossy(&output.stdout).lines().map(|it| it.trim_end().to_owned()).collect();
+    let help = help.join("\n");
     let page = include_str!("../../../../docs/flags.md");
     assert!(page.contains(&help), "docs/flags.md is out of date: run `cargo xtask flags`");
 }

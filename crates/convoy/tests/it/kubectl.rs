@@ -256,7 +256,7 @@ fn rights(kubectl: &Kubectl<'_>) {
     };
     let read = as_robot("-n shop get configmaps");
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
-    let refused = as_robot("-n shop delete configmaps --all");
+    let refused = as_robot("-n shop delete configmap nothing");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.contains("Forbidden") || said.contains("forbidden"), "{said}");
     let secrets = as_robot("-n shop get secrets");

@@ -211,7 +211,7 @@ impl Writer {
             _ => self.client.post(OBJECTS, &object).await,
         };
         let Ok(answer) = answer else {
-            tokio::time::sleep(RECONNECT).await;
+            self.without_answer().await;
             return Ok(());
         };
         match answer.status.as_u16() {
@@ -230,10 +230,16 @@ impl Writer {
                 self.conflicts.fetch_add(1, Ordering::Relaxed);
                 self.refresh(&key).await;
             }
-            429 | 500..=599 => tokio::time::sleep(RECONNECT).await,
+            429 | 500..=599 => self.without_answer().await,
             _ => bail!("an answer nobody expects: {} {}", answer.status, answer.text()),
         }
         Ok(())
+    }
+
+    /// The server is away: what was tried may have happened, but does not count as one of the writes.
+    async fn without_answer(&self) {
+        self.left.fetch_add(1, Ordering::SeqCst);
+        tokio::time::sleep(RECONNECT).await;
     }
 
     async fn refresh(&mut self, key: &str) {
