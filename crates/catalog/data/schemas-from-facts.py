@@ -1,11 +1,11 @@
 """Makes schemas.txt: what the built-in kinds of Kubernetes 1.30 to 1.36 look like.
 
-Usage: schemas-from-facts.py protobuf-facts.json merge-facts.json resources.txt pointers.txt k8s-openapi/src > schemas.txt
+Usage: schemas-from-facts.py protobuf-facts.json merge-facts.json resources.txt pointers.txt go-fields.txt k8s-openapi/src > schemas.txt
 
 The facts (messages, field numbers, types, the releases that have them; list types and merge keys) were read from
 the tags of kubernetes/kubernetes by the project. The last argument is the source of the k8s-openapi crate 0.29: from
 it come the names that differ between JSON and protobuf, the messages that JSON shows as part of others, and which
-fields are always written. The form of the output is described in src/schemas/read.rs.
+fields are required. The form of the output is described in src/schemas/read.rs.
 """
 
 import json
@@ -42,6 +42,7 @@ ANY = ("RawExtension", "FieldsV1", "JSON", "JSONSchemaPropsOrArray", "JSONSchema
 WRAPPED = ("Verbs", "ExtraValue")
 # Where protobuf and JSON differ in the name only; checked against k8s-openapi where it has the type.
 RENAMED = {"Webhooks": "webhooks", "Expression": "expression", "Name": "name", "uID": "uid", "aPIGroup": "apiGroup"}
+NOT_REQUIRED = {("LocalObjectReference", "name"), ("JSONSchemaProps", "required")}
 # Defaults that upstream declares in the schema.
 DEFAULTS = {
     ("ContainerPort", "protocol"): "TCP", ("ServicePort", "protocol"): "TCP",
@@ -81,6 +82,18 @@ def read_openapi(root):
     return types
 
 
+def read_go_fields(path):
+    """{PACKAGE.TYPE: {field: (is written always, Go's type or None) or None if nothing is known}}"""
+    fields = {}
+    for line in open(path, encoding="utf-8"):
+        if not line.startswith("#"):
+            name, *words = line.split()
+            pairs = ((word.partition("=")[0], word.partition("=")[2]) for word in words)
+            fields[name] = {it.rstrip("!-"): None if it.endswith("-") else (it.endswith("!"), go or None)
+                            for it, go in pairs}
+    return fields
+
+
 def read_pointers(path):
     """{"PACKAGE.TYPE FIELD"}"""
     rows = (line.split() for line in open(path, encoding="utf-8") if not line.startswith("#"))
@@ -88,8 +101,8 @@ def read_pointers(path):
 
 
 class Facts:
-    def __init__(self, protobuf, merge, pointers, openapi):
-        self.pointers = pointers
+    def __init__(self, protobuf, merge, pointers, go_fields, openapi):
+        self.pointers, self.go_fields = pointers, go_fields
         self.messages, self.history = protobuf["messages"], protobuf["history"]
         self.merge, self.openapi = merge, openapi
         self.inlined_by = {}
@@ -144,8 +157,9 @@ class Facts:
         for it in [message, *self.inlined_by.get(message, [])]:
             known = self.properties(it)
             if known and name in known[0]:
-                # The crate always has metadata; Kubernetes does not insist on it.
-                return name in known[1] and name != "metadata"
+                # The crate always has these; Kubernetes does not insist on them.
+                short = message.rsplit(".", 1)[1]
+                return name in known[1] and name != "metadata" and (short, name) not in NOT_REQUIRED
         return False
 
     def span(self, name):
@@ -196,9 +210,17 @@ class Writer:
             flags += " retain"
         if "replace" in strategy:
             flags += " replace"
-        if facts.is_required(message, name):
+        is_required = facts.is_required(message, name)
+        if is_required:
             flags += " required"
         package, short = message.rsplit(".", 1)
+        # What nothing is known of is new: what it must have it always has, and its main parts.
+        always, go = facts.go_fields.get(f"{self.alias(package)}.{short}", {}).get(name, (False, None)) or (
+            is_required or name in ("metadata", "spec", "status"), None)
+        if always:
+            flags += " always"
+        if go:
+            flags += f" go={go}"
         if f"{self.alias(package)}.{short} {name}" in facts.pointers:
             flags += " pointer"
         default = DEFAULTS.get((message.rsplit(".", 1)[1], name))
@@ -260,8 +282,9 @@ def reach(facts, kinds):
 
 
 def main():
-    protobuf, merge, resources, pointers, openapi = sys.argv[1:]
-    facts = Facts(json.load(open(protobuf)), json.load(open(merge)), read_pointers(pointers), read_openapi(openapi))
+    protobuf, merge, resources, pointers, go_fields, openapi = sys.argv[1:]
+    facts = Facts(json.load(open(protobuf)), json.load(open(merge)), read_pointers(pointers),
+                  read_go_fields(go_fields), read_openapi(openapi))
     kinds, packages = kinds_of(resources, facts.messages)
     writer = Writer(facts)
     by_package = {}

@@ -99,8 +99,12 @@ pub struct Field {
     /// Whether this server's release has the field. Fields of other releases are kept in stored objects (decision on
     /// unknown fields), but a client of this release cannot add them.
     pub is_known: bool,
-    /// Always written, even when empty; OpenAPI calls it required.
+    /// OpenAPI calls it required.
     pub is_required: bool,
+    /// Go writes it even when it holds nothing: `{}`, `null`, `0`, `""`.
+    pub is_always: bool,
+    /// What Go's decoder calls its type, where that does not follow from the type: `v1.Protocol`.
+    pub go_type: Option<Arc<str>>,
     /// A single value that keeps an explicit zero (`replicas: 0`) apart from none at all; others drop it, unless required.
     pub is_pointer: bool,
     /// Filled in where the field is absent.
@@ -230,6 +234,8 @@ impl Field {
             ty,
             is_known: true,
             is_required: false,
+            is_always: false,
+            go_type: None,
             is_pointer: false,
             default: None,
             patch: PatchStrategy::default(),

@@ -110,6 +110,8 @@ impl<'a> Builder<'a> {
             ty: self.field_type(row, field)?,
             is_known: field.since <= minor && minor <= field.until,
             is_required: field.is_required,
+            is_always: field.is_always,
+            go_type: field.go_type.map(|it| self.text(it)),
             is_pointer: field.is_pointer,
             default: match field.default {
                 Some(json) => Some(serde_json::from_str(json).ok()?),

@@ -5,7 +5,7 @@
 //! ```text
 //! package ALIAS FULL-NAME GROUP|- VERSION|-
 //! type NAME [kind] [atomic]
-//!  FIELD NUMBER TYPE [inline] [set] [keys=A,B] [atomic] [merge[=KEY]] [retain] [replace] [required] [pointer] [default=JSON] [since=MINOR] [until=MINOR]
+//!  FIELD NUMBER TYPE [inline] [set] [keys=A,B] [atomic] [merge[=KEY]] [retain] [replace] [required] [pointer] [always] [go=TYPE] [default=JSON] [since=MINOR] [until=MINOR]
 //! any NAME
 //! wrapped NAME TYPE
 //! ```
@@ -13,7 +13,8 @@
 //! `TYPE` is a scalar (`string`, `int32`, `quantity` …), a type of the same package (`Container`), one of another
 //! (`meta/v1.ObjectMeta`), or a list (`[]TYPE`) or map (`{}TYPE`) of those. `NUMBER` is protobuf's, 0 where it has none.
 //! `inline` marks a message whose fields JSON shows as those of the type. `set`, `keys` and `atomic` say what
-//! server-side apply owns, `merge`, `retain` and `replace` what a strategic merge patch does. A field exists in the
+//! server-side apply owns, `merge`, `retain` and `replace` what a strategic merge patch does. `pointer` and
+//! `always` say when Go writes a field that holds nothing, `go` what its decoder calls the type. A field exists in the
 //! releases from 1.`since` to 1.`until`. `any` is JSON of any shape, `wrapped` a list that protobuf puts into a message.
 
 /// One line that is not indented, with the fields below it.
@@ -57,6 +58,8 @@ pub(super) struct FieldRow<'a> {
     pub(super) retains_keys: bool,
     pub(super) is_replaced: bool,
     pub(super) is_required: bool,
+    pub(super) is_always: bool,
+    pub(super) go_type: Option<&'a str>,
     pub(super) is_pointer: bool,
     pub(super) default: Option<&'a str>,
     pub(super) since: u16,
@@ -137,6 +140,8 @@ fn read_field<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FieldRow<
         retains_keys: false,
         is_replaced: false,
         is_required: false,
+        is_always: false,
+        go_type: None,
         is_pointer: false,
         default: None,
         since: 0,
@@ -152,11 +157,13 @@ fn read_field<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<FieldRow<
                 "retain" => row.retains_keys = true,
                 "replace" => row.is_replaced = true,
                 "required" => row.is_required = true,
+                "always" => row.is_always = true,
                 "pointer" => row.is_pointer = true,
                 _ => return None,
             },
             Some(("keys", keys)) => row.keys = Some(keys),
             Some(("merge", key)) => (row.is_merged, row.merge_key) = (true, Some(key)),
+            Some(("go", ty)) => row.go_type = Some(ty),
             Some(("default", json)) => row.default = Some(json),
             Some(("since", minor)) => row.since = minor.parse().ok()?,
             Some(("until", minor)) => row.until = minor.parse().ok()?,
