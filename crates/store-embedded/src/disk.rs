@@ -87,6 +87,9 @@ pub(crate) enum DiskError {
     Closed,
 }
 
+/// Consecutive records.
+type Rows = redb::Range<'static, &'static [u8; 12], &'static [u8]>;
+
 /// One consistent state of the files.
 pub(crate) struct Reader {
     log: ReadOnlyTable<&'static [u8; 12], &'static [u8]>,
@@ -267,6 +270,30 @@ impl Reader {
         Ok(RecordView::decode(location, bytes.value())?.to_record())
     }
 
+    /// Many records, in the order asked for. Walks the log where they lie close together, which is several
+    /// times faster than looking up each.
+    pub(crate) fn records(&self, locations: &[Location]) -> Result<Vec<Record>, DiskError> {
+        let mut order: Vec<usize> = (0..locations.len()).collect();
+        order.sort_unstable_by_key(|it| locations[*it]);
+        let mut records: Vec<Option<Record>> = vec![None; locations.len()];
+        let mut walk = None;
+        for position in order {
+            let location = locations[position];
+            let mut found = None;
+            if let Some(rows) = &mut walk {
+                found = walk_to(rows, location)?;
+            }
+            if found.is_none() {
+                let mut rows =
+                    self.log.range::<&[u8; 12]>(&location.to_key()..).map_err(redb::Error::from)?;
+                found = walk_to(&mut rows, location)?;
+                walk = Some(rows);
+            }
+            records[position] = Some(found.ok_or_else(|| missing(location))?);
+        }
+        Ok(records.into_iter().flatten().collect())
+    }
+
     /// Every record after a revision, in order, until `visit` breaks.
     pub(crate) fn scan(
         &self,
@@ -283,6 +310,27 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// Takes a few steps towards a location; nothing if it is not there or too far away.
+fn walk_to(rows: &mut Rows, location: Location) -> Result<Option<Record>, DiskError> {
+    const STEPS: usize = 16;
+    for row in rows.take(STEPS) {
+        let (key, bytes) = row.map_err(redb::Error::from)?;
+        let found = Location::from_key(key.value());
+        if found == location {
+            return Ok(Some(RecordView::decode(location, bytes.value())?.to_record()));
+        }
+        if found > location {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+fn missing(location: Location) -> DiskError {
+    let Location { revision, position } = location;
+    DiskError::Inconsistent(format!("change {position} of revision {revision} is missing"))
 }
 
 /// Creates a file, or empties it, for this user only: it holds secrets.

@@ -223,13 +223,13 @@ fn write_all(pin: &Pin, output: &mut Output, path: &Path) -> Result<u64, Snapsho
 fn read_page(pin: &Pin, after: Option<&Key>) -> Result<Vec<crate::record::Record>, DiskError> {
     let everything = Range { start: Key::from(""), end: Key::from(char::MAX.to_string()) };
     let rest = after.map_or(everything.clone(), |it| everything.after(it));
-    let (versions, reader) = {
+    let (locations, reader) = {
         let state = pin.inner.state.read();
-        let versions: Vec<_> =
-            state.existing(&rest, pin.revision).take(PAGE).map(|(_, version)| version).collect();
-        (versions, pin.inner.disk.reader()?)
+        let page = state.existing(&rest, pin.revision).take(PAGE);
+        let locations: Vec<_> = page.map(|(_, version)| version.location).collect();
+        (locations, pin.inner.disk.reader()?)
     };
-    versions.iter().map(|it| reader.record(it.location)).collect()
+    reader.records(&locations)
 }
 
 struct Output {

@@ -51,7 +51,7 @@ struct Lease {
 /// Where the entries of a page are.
 pub(crate) struct Found {
     pub(crate) revision: Revision,
-    pub(crate) entries: Vec<(Key, Version)>,
+    pub(crate) locations: Vec<Location>,
     pub(crate) remaining: u64,
 }
 
@@ -147,10 +147,10 @@ impl State {
 
     /// The first `limit` entries of a range as of a revision, and how many follow.
     pub(crate) fn find(&self, range: &Range, revision: Revision, limit: usize) -> Found {
-        let mut found = Found { revision, entries: Vec::new(), remaining: 0 };
-        for (key, version) in self.existing(range, revision) {
-            if found.entries.len() < limit {
-                found.entries.push((key.clone(), version));
+        let mut found = Found { revision, locations: Vec::new(), remaining: 0 };
+        for (_, version) in self.existing(range, revision) {
+            if found.locations.len() < limit {
+                found.locations.push(version.location);
             } else {
                 found.remaining += 1;
             }

@@ -318,8 +318,7 @@ impl Inner {
             };
             (state.find(range, revision, limit), self.disk.reader()?)
         };
-        let entries = found.entries.iter().map(|(_, version)| reader.record(version.location).map(to_entry));
-        let entries = entries.collect::<Result<Vec<Entry>, DiskError>>()?;
+        let entries = reader.records(&found.locations)?.into_iter().map(to_entry).collect();
         Ok(Ok(Page { entries, remaining: found.remaining, revision: found.revision }))
     }
 }
