@@ -17,6 +17,7 @@ pub mod read;
 pub mod resource_version;
 pub mod serve;
 pub mod strategy;
+pub mod table;
 pub mod target;
 pub mod unenforced;
 pub mod watch;
