@@ -4,7 +4,7 @@
 //! Controllers speak only the Kubernetes API, through the client that they are handed, so they run next to any
 //! API server. Each one reads as observe (I/O), plan (pure), act (I/O), and a short `reconcile` that joins them.
 //! Deliberately not here: stores, caches, HTTP servers, flags, and who may run when there are several servers.
-//! Start reading at [`run`], then `namespace/plan.rs`.
+//! Start reading at [`run()`], then `namespace/plan.rs`.
 
 mod run;
 mod selection;

@@ -20,8 +20,10 @@ mod discovery;
 mod observe;
 mod plan;
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
-use meta::{object, time};
+use meta::{Value, object, time};
 
 use crate::api::Collection;
 use crate::changes::{Change, Watched, changes};
@@ -81,10 +83,8 @@ fn collection() -> Collection {
 }
 
 /// How long ago the namespace was deleted, by the clocks of two machines that may disagree.
-fn age(ctx: &Ctx, namespace: &meta::Value) -> std::time::Duration {
+fn age(ctx: &Ctx, namespace: &Value) -> Duration {
     let since = time::parse_time(object::meta_text(namespace, "deletionTimestamp"));
-    since
-        .map_or(0, |it| (ctx.now)().as_second().saturating_sub(it.as_second()))
-        .try_into()
-        .map_or_else(|_| std::time::Duration::ZERO, std::time::Duration::from_secs)
+    let seconds = since.map_or(0, |it| (ctx.now)().as_second().saturating_sub(it.as_second()));
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }

@@ -1,0 +1,10 @@
+//! Controllers against a small API server in memory that fails, lies and refuses on demand. Time is tokio's own and
+//! jumps over pauses.
+//!
+//! Deliberately not here: the real server. `crates/convoy/tests/it/controllers.rs` has that.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod fake;
+
+mod namespace;
+mod running;
