@@ -1,10 +1,13 @@
-//! What happens to an object between its bytes and its meaning: reading and writing JSON, and patches.
+//! What happens to an object between its bytes and its meaning: reading and writing JSON, patches, and
+//! server-side apply.
 //!
 //! Pure: no async, no I/O, no clock, and everything is bounded, because all of it works on what strangers send.
 //! Deliberately not here: what a resource is called and how it is stored.
-//! Start reading at [`json`] and [`patch`].
+//! Start reading at [`json`], [`patch`] and [`apply`].
 #![warn(missing_docs)]
 
+pub mod apply;
+mod go_text;
 pub mod json;
 pub mod model;
 pub mod patch;

@@ -1,16 +1,21 @@
 //! Patches: changing an object by a description of the change. Start at [`apply`].
 //!
 //! JSON patch (RFC 6902) and merge patch (RFC 7396) behave as the library behind kube-apiserver, oddities included.
-//! Deliberately not here: whether the result is a good object.
+//! Strategic merge patches need to know what the object looks like: [`apply_typed`].
+//! Deliberately not here: whether the result is a good object, and server-side apply ([`crate::apply`]).
 
 mod json_patch;
 mod merge_patch;
+pub mod strategic;
 #[cfg(test)]
 mod tests;
 
 use meta::{Details, Reason, Status};
 
-use crate::{Value, json};
+use crate::{
+    Value, json,
+    model::{Schema, TypeId},
+};
 
 /// At most this many operations in one JSON patch.
 pub const MAX_OPERATIONS: usize = 10_000;
@@ -52,6 +57,9 @@ pub enum PatchError {
     /// The patch does not fit the object: 422. The text is for logs; upstream keeps it from clients.
     #[error("{0}")]
     Rejected(String),
+    /// The patch cannot be carried out on objects of this type: 500, as upstream.
+    #[error("{0}")]
+    Failed(String),
     /// There are more than [`MAX_OPERATIONS`]: 413.
     #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
     TooManyOperations(usize),
@@ -74,6 +82,7 @@ impl PatchError {
                 status.details = Some(Box::new(Details::default()));
                 status
             }
+            Self::Failed(text) => Status::failure(500, Reason::Unknown, text),
             Self::TooManyOperations(_) | Self::TooExpensive(_) => Status::too_large(self.to_string()),
             Self::Unsupported(_) => {
                 Status::unsupported_media_type(&[PatchKind::Json.media_type(), PatchKind::Merge.media_type()])
@@ -82,12 +91,23 @@ impl PatchError {
     }
 }
 
-/// The object as the patch wants it.
+/// The object as the patch wants it, where nothing is known about its type.
 pub fn apply(kind: PatchKind, body: &[u8], original: &Value) -> Result<Value, PatchError> {
-    match kind {
-        PatchKind::Json => json_patch::apply(&decode(body)?, original),
-        PatchKind::Merge => merge_patch::apply(&decode(body)?, original),
-        PatchKind::Strategic | PatchKind::Apply => Err(PatchError::Unsupported(kind)),
+    apply_typed(kind, body, original, None)
+}
+
+/// The object as the patch wants it. Without a type, strategic merge patches are not understood.
+pub fn apply_typed(
+    kind: PatchKind,
+    body: &[u8],
+    original: &Value,
+    ty: Option<(&Schema, TypeId)>,
+) -> Result<Value, PatchError> {
+    match (kind, ty) {
+        (PatchKind::Json, _) => json_patch::apply(&decode(body)?, original),
+        (PatchKind::Merge, _) => merge_patch::apply(&decode(body)?, original),
+        (PatchKind::Strategic, Some((schema, ty))) => strategic::apply(schema, ty, &decode(body)?, original),
+        (PatchKind::Strategic, None) | (PatchKind::Apply, _) => Err(PatchError::Unsupported(kind)),
     }
 }
 
