@@ -1,16 +1,21 @@
-//! What happens to an object between its bytes and its meaning: reading and writing JSON, patches, and
-//! server-side apply.
+//! What happens to an object between its bytes and its meaning: reading and writing JSON, what a schema says of it,
+//! patches, and server-side apply.
 //!
 //! Pure: no async, no I/O, no clock, and everything is bounded, because all of it works on what strangers send.
 //! Deliberately not here: what a resource is called and how it is stored.
-//! Start reading at [`json`], [`patch`] and [`apply`].
+//! Start reading at [`json`], [`model`], [`check`], [`patch`] and [`apply`].
 #![warn(missing_docs)]
 
 pub mod apply;
+pub mod check;
+pub mod default;
 mod go_text;
 pub mod json;
+pub mod keep;
 pub mod model;
 pub mod patch;
+pub mod prune;
+pub mod validate;
 
 /// A JSON tree.
 pub type Value = serde_json::Value;
