@@ -11,6 +11,7 @@ mod catalog;
 mod definition;
 pub mod discovery;
 mod gates;
+pub mod openapi;
 mod runtime_config;
 mod schemas;
 mod table;

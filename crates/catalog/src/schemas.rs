@@ -15,7 +15,7 @@ use meta::Release;
 use schema::model::{Schema, TypeId};
 
 /// The shipped table.
-const TABLE: &str = include_str!("../data/schemas.txt");
+pub(crate) const TABLE: &str = include_str!("../data/schemas.txt");
 
 /// Kinds that belong to no group: every group and version understands them.
 const META: &str = "meta.k8s.io/v1";
