@@ -75,7 +75,7 @@ impl Registry {
         let mut object = decode::as_kind(target, object)?;
         let warning = self.unenforced(target)?;
         metadata::settle_namespace(target, &mut object)?;
-        self.check_namespace(target).await?;
+        self.check_namespace(&target.named(object::name(&object))).await?;
         let has_status = target.kind.has_status(&target.group_version.version);
         metadata::stamp_new(&mut object, self.clock.now());
         target.kind.strategy.prepare_create(&mut object, has_status);

@@ -14,6 +14,7 @@ pub mod json;
 pub mod keep;
 pub mod model;
 pub mod patch;
+pub mod protobuf;
 pub mod prune;
 pub mod validate;
 

@@ -10,7 +10,7 @@ use meta::Status;
 use crate::{
     body::Body,
     chain::Exchange,
-    negotiate::{self, Format},
+    negotiate::{self, Format, Media},
 };
 
 /// Answers from this size on are compressed for clients that can read it, as upstream does.
@@ -25,6 +25,8 @@ pub struct Answer {
     pub is_known_resource: bool,
     /// The failure that the answer tells.
     pub failure: Option<Box<Status>>,
+    /// The form that was asked for. The body is JSON until [`crate::transcode`] had it.
+    pub media: Media,
 }
 
 impl Answer {
@@ -55,6 +57,9 @@ impl Answer {
 
 /// JSON text.
 pub fn json(exchange: &Exchange, code: u16, text: Bytes, format: Format) -> Answer {
+    if format.media != Media::Json {
+        return Answer { media: format.media, ..plain(code, negotiate::JSON, Body::full(text)) };
+    }
     let text = negotiate::finish(text, format);
     if text.len() >= GZIP_FROM && accepts_gzip(exchange) {
         return plain(code, negotiate::JSON, Body::full(gzip(&text)))
@@ -86,6 +91,18 @@ pub fn json_pieces(
     plain(200, negotiate::JSON, Body::stream(stream)).with_header("content-length", HeaderValue::from(length))
 }
 
+/// Gives an answer another body, compressed where that pays.
+pub(crate) fn fill(exchange: &Exchange, answer: &mut Answer, content_type: &'static str, bytes: Bytes) {
+    let headers = answer.response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let is_compressed = bytes.len() >= GZIP_FROM && accepts_gzip(exchange);
+    if is_compressed {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    *answer.response.body_mut() = Body::full(if is_compressed { gzip(&bytes).into() } else { bytes });
+}
+
 /// Plain text.
 pub fn text(code: u16, text: impl Into<Bytes>) -> Answer {
     plain(code, HeaderValue::from_static("text/plain; charset=utf-8"), Body::full(text))
@@ -100,8 +117,7 @@ pub fn page_not_found() -> Answer {
 /// A failure.
 pub fn status(exchange: &Exchange, status: Status) -> Answer {
     // A client whose wish cannot be met must still be able to read why.
-    let format =
-        negotiate::response(&exchange.headers, &exchange.query).unwrap_or(Format { is_pretty: false });
+    let format = negotiate::response(&exchange.headers, &exchange.query).unwrap_or_default();
     let retry_after = status.retry_after_seconds();
     let code = if status.code == 0 { 200 } else { status.code };
     let mut answer = json(exchange, code, Bytes::from(status.to_json()), format);
@@ -117,7 +133,7 @@ pub fn plain(code: u16, content_type: HeaderValue, body: Body) -> Answer {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    Answer { response, is_known_resource: false, failure: None }
+    Answer { response, is_known_resource: false, failure: None, media: Media::Json }
 }
 
 fn accepts_gzip(exchange: &Exchange) -> bool {

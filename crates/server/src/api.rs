@@ -21,8 +21,9 @@ use crate::{
     body::RequestBody,
     chain::{Caller, Exchange},
     dispatch::Dispatch,
+    negotiate::{self, Media},
     request::ResourcePath,
-    reviews, service_account,
+    reviews, service_account, transcode,
 };
 
 /// The largest body that is read, as upstream.
@@ -123,9 +124,13 @@ impl Call<'_> {
 
     /// The body as an object.
     pub(crate) async fn read_object(&mut self, body: RequestBody) -> Result<Value, Status> {
-        crate::negotiate::request(&self.exchange.headers)?;
-        let bytes = self.read(body).await?;
+        let media = negotiate::request(&self.exchange.headers)?;
         let kind = self.body_kind();
+        if media != Media::Json {
+            let bytes = read_body(body).await?;
+            return self.transcoded(media, &bytes, &kind);
+        }
+        let bytes = self.read(body).await?;
         schema::json::parse(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
             let shown = schema::json::summary(&bytes);
             Status::bad_request(format!(
@@ -133,6 +138,31 @@ impl Call<'_> {
                  error: {error} ({shown})"
             ))
         })
+    }
+
+    /// The `DeleteOptions` of the body, if there are any.
+    pub(crate) async fn read_delete_options(&mut self, body: RequestBody) -> Result<Option<Value>, Status> {
+        let bytes = read_body(body).await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        match negotiate::request(&self.exchange.headers)? {
+            Media::Json => {
+                self.record.request_object(&bytes);
+                serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+                    Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
+                })
+            }
+            media => self.transcoded(media, &bytes, "DeleteOptions").map(Some),
+        }
+    }
+
+    /// An object that was sent in another form than JSON.
+    fn transcoded(&mut self, media: Media, bytes: &[u8], kind: &str) -> Result<Value, Status> {
+        let group_version = self.target.group_version.to_string();
+        let value = transcode::read(&self.dispatch.schemas, media, bytes, &group_version, kind)?;
+        self.record.request_tree(&value);
+        Ok(value)
     }
 
     fn body_kind(&self) -> String {

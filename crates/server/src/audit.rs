@@ -66,6 +66,14 @@ impl Record {
         }
     }
 
+    /// The body that was sent, where it was not JSON.
+    pub(crate) fn request_tree(&mut self, object: &Value) {
+        let Some(active) = &mut self.active else { return };
+        if active.decision.wants_request() {
+            active.event.set_request(object);
+        }
+    }
+
     /// Whether the answer is to be recorded, so that it must be put together as a whole.
     pub(crate) fn wants_response(&self) -> bool {
         self.active.as_ref().is_some_and(|it| it.decision.wants_response())

@@ -92,6 +92,14 @@ impl Body {
         }
     }
 
+    /// Takes the buffer out of a body that is one.
+    pub(crate) fn take_full(&mut self) -> Option<Bytes> {
+        match &mut self.content {
+            Content::Full(bytes) => Some(std::mem::take(bytes)),
+            Content::Empty | Content::Chunks { .. } | Content::Stream { .. } => None,
+        }
+    }
+
     /// Whether it is known that there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)

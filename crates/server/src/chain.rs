@@ -22,6 +22,7 @@ use crate::{
     listen::{Handler, Peer},
     metrics::{Metrics, RequestKey},
     request::{Query, RequestInfo},
+    transcode,
 };
 
 /// Everything that requests go through, for one server.
@@ -83,6 +84,7 @@ impl Chain {
         let _counted = self.lifecycle.request_started();
         let (exchange, body) = Exchange::of(request, peer);
         let answer = self.steps(&exchange, body, known).await;
+        let answer = transcode::finish(&self.dispatch.schemas, &exchange, answer).await;
         let took = self.clock.monotonic().saturating_sub(started);
         self.count(&exchange, &answer, took);
         finish(&exchange, answer)

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use catalog::{Catalog, discovery::Documents, discovery::Tagged};
+use catalog::{Catalog, Schemas, discovery::Documents, discovery::Tagged, openapi::OpenApi};
 use http::{HeaderValue, Method};
 use meta::{GroupResource, GroupVersion, Status};
 use registry::{Registry, Target};
@@ -28,6 +28,7 @@ use crate::{
 /// Everything that requests can be sent to.
 pub struct Dispatch {
     pub(crate) catalog: Arc<Catalog>,
+    pub(crate) schemas: Schemas,
     pub(crate) registry: Arc<Registry>,
     pub(crate) documents: Documents,
     pub(crate) authorizer: access::Authorizer,
@@ -60,6 +61,8 @@ impl Dispatch {
             ["convoy", "snapshot"] => crate::snapshot::save(self, exchange).await,
             _ if !matches!(exchange.method, Method::GET | Method::HEAD) => Err(Status::method_not_allowed()),
             ["metrics"] => Ok(self.render_metrics()),
+            ["openapi", "v3"] => self.document(exchange, &self.openapi().index()),
+            ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, &rest.join("/")),
             ["version"] => self.document(exchange, &self.version),
             [] => self.document(exchange, &self.root()),
             ["api"] => self.discovery(
@@ -176,12 +179,27 @@ impl Dispatch {
                 answer::plain(304, HeaderValue::from_static(content_type), crate::body::Body::empty());
             return Ok(answer.with_header("etag", etag).with_header("vary", vary));
         }
-        let format = negotiate::Format { is_pretty: false };
+        let format = negotiate::Format::default();
         Ok(answer::json(exchange, 200, document.body.clone(), format)
             .with_header("content-type", HeaderValue::from_static(content_type))
             .with_header("cache-control", HeaderValue::from_static("public"))
             .with_header("etag", etag)
             .with_header("vary", vary))
+    }
+
+    fn openapi(&self) -> OpenApi {
+        OpenApi::new(Arc::clone(&self.catalog), self.schemas.clone())
+    }
+
+    /// A document of OpenAPI; who asks with the right hash may keep it for ever.
+    fn openapi_document(&self, exchange: &Exchange, path: &str) -> Result<Answer, Status> {
+        let Some((document, hash)) = self.openapi().document(path) else {
+            return Ok(answer::page_not_found());
+        };
+        let answer = self.document(exchange, &document)?;
+        let etag = HeaderValue::from_str(&format!("\"{hash}\"")).map_err(Status::internal)?;
+        let kept = if exchange.query.get("hash") == hash { "public, immutable" } else { "no-cache, private" };
+        Ok(answer.with_header("etag", etag).with_header("cache-control", HeaderValue::from_static(kept)))
     }
 
     fn health(&self, exchange: &Exchange) -> Answer {
@@ -197,10 +215,19 @@ impl Dispatch {
 
     /// `/`: what there is.
     fn root(&self) -> Bytes {
-        let mut paths: Vec<String> =
-            ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/readyz", "/version"]
-                .map(str::to_owned)
-                .to_vec();
+        let mut paths: Vec<String> = [
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         paths.extend(self.documents.groups.keys().map(|it| format!("/apis/{it}")));
         paths.extend(
             self.documents

@@ -42,4 +42,6 @@ pub mod request;
 mod reviews;
 pub mod server;
 pub mod service_account;
+pub mod shape;
 pub mod snapshot;
+mod transcode;

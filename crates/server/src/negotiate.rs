@@ -1,7 +1,7 @@
 //! Which form a client wants, and sends.
 //!
-//! Objects are served as JSON. Forms that this server does not make (tables, protobuf) are skipped in `Accept`, so that
-//! a client that also names JSON gets JSON.
+//! Objects are made, and stored, as JSON; how they become something else is in [`crate::transcode`]. Shapes that this
+//! server does not make are skipped in `Accept`, so that a client that also names a plain object gets that.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
@@ -10,37 +10,73 @@ use meta::Status;
 use crate::request::Query;
 
 /// What the client reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
     /// With line breaks and indents, for people.
     pub is_pretty: bool,
+    /// The form of objects.
+    pub media: Media,
 }
 
-/// The media types that objects can be asked for in.
-const SERVED: [&str; 1] = ["application/json"];
+/// A form of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Media {
+    /// The form in which objects are made and stored.
+    #[default]
+    Json,
+    /// For people.
+    Yaml,
+    /// For typed clients.
+    Protobuf,
+}
 
-/// The media types that objects can be sent in.
-const READ: [&str; 1] = ["application/json"];
+impl Media {
+    /// In the order in which upstream prefers them.
+    const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
 
-/// What the `Accept` header asks for, or 406.
-pub fn response(headers: &HeaderMap, query: &Query) -> Result<Format, Status> {
-    let format = Format { is_pretty: is_pretty(headers, query) };
-    let Some(accept) = headers.get(header::ACCEPT) else { return Ok(format) };
-    let accept = accept.to_str().unwrap_or_default();
-    if accept.is_empty() || accept.split(',').any(is_json) {
-        Ok(format)
-    } else {
-        Err(Status::not_acceptable(&SERVED))
+    /// `application/json`
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The value of a `Content-Type`, without parameters.
+    fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
     }
 }
 
-/// Checks the `Content-Type` of an object that is sent, or 415. None at all is read as JSON, as upstream does.
-pub fn request(headers: &HeaderMap) -> Result<(), Status> {
-    let content_type = content_type(headers);
-    if content_type.is_empty() || READ.contains(&content_type) {
-        Ok(())
-    } else {
-        Err(Status::unsupported_media_type(&READ))
+/// The media types that objects can be asked for and sent in.
+const OBJECTS: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+
+/// The media types that watches can be asked for in.
+const STREAMS: [&str; 2] =
+    ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+
+/// What the `Accept` header asks for, or 406.
+pub fn response(headers: &HeaderMap, query: &Query) -> Result<Format, Status> {
+    let media = choose(accept(headers), &Media::ALL).ok_or_else(|| Status::not_acceptable(&OBJECTS))?;
+    Ok(Format { is_pretty: is_pretty(headers, query), media })
+}
+
+/// What the `Accept` header of a watch asks for, or 406.
+pub fn stream(headers: &HeaderMap) -> Result<Media, Status> {
+    choose(accept(headers), &[Media::Json, Media::Protobuf]).ok_or_else(|| Status::not_acceptable(&STREAMS))
+}
+
+/// Whether a client that asked for something else can read JSON too.
+pub fn reads_json(headers: &HeaderMap) -> bool {
+    choose(accept(headers), &[Media::Json]).is_some()
+}
+
+/// The form of an object that is sent, or 415. None at all is read as JSON, as upstream does.
+pub fn request(headers: &HeaderMap) -> Result<Media, Status> {
+    match content_type(headers) {
+        "" => Ok(Media::Json),
+        other => Media::parse(other).ok_or_else(|| Status::unsupported_media_type(&OBJECTS)),
     }
 }
 
@@ -64,13 +100,39 @@ pub fn finish(text: Bytes, format: Format) -> Bytes {
     }
 }
 
-/// Whether one entry of an `Accept` header can be answered with plain JSON.
-fn is_json(entry: &str) -> bool {
-    let mut parts = entry.split(';').map(str::trim);
-    let media = parts.next().unwrap_or_default();
-    let is_named = matches!(media, "application/json" | "application/*" | "*/*");
-    // `as=Table` and the like ask for another shape; `q=0` forbids.
-    is_named && parts.all(|it| !it.starts_with("as=") && it != "q=0")
+fn accept(headers: &HeaderMap) -> &str {
+    headers.get(header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
+}
+
+/// The best of what is offered: by weight, names before wildcards, then in the client's order.
+fn choose(accept: &str, offered: &[Media]) -> Option<Media> {
+    if accept.is_empty() {
+        return offered.first().copied();
+    }
+    let mut best: Option<(f32, bool, Media)> = None;
+    for entry in accept.split(',') {
+        let mut parts = entry.split(';').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let mut weight = 1.0f32;
+        let mut is_plain = true;
+        for part in parts {
+            if let Some(text) = part.strip_prefix("q=") {
+                weight = text.parse().unwrap_or(0.0);
+            }
+            // `as=Table` and the like ask for another shape.
+            is_plain &= !part.starts_with("as=");
+        }
+        let is_wild = name.ends_with("/*");
+        let media = match name {
+            "*/*" | "application/*" => offered.first().copied(),
+            name => offered.iter().copied().find(|it| it.name() == name),
+        };
+        let Some(media) = media.filter(|_| is_plain && weight > 0.0) else { continue };
+        if best.is_none_or(|(other, was_wild, _)| (other, !was_wild) < (weight, !is_wild)) {
+            best = Some((weight, is_wild, media));
+        }
+    }
+    best.map(|it| it.2)
 }
 
 /// Asked for, or the client looks like a person: browsers and curl.
@@ -97,9 +159,21 @@ mod tests {
         assert!(accept("application/json"));
         assert!(accept("*/*"));
         assert!(accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"));
-        assert!(accept("application/vnd.kubernetes.protobuf, application/json;q=0.9"));
-        assert!(!accept("application/vnd.kubernetes.protobuf"));
         assert!(!accept("application/json;as=Table;v=v1;g=meta.k8s.io"));
         assert!(!accept("text/html"));
+        assert!(!accept("application/json;q=0"));
+    }
+
+    #[test]
+    fn the_clients_first_wish_counts() {
+        let all = |accept| choose(accept, &Media::ALL);
+        assert_eq!(all(""), Some(Media::Json));
+        assert_eq!(all("application/vnd.kubernetes.protobuf"), Some(Media::Protobuf));
+        assert_eq!(all("application/vnd.kubernetes.protobuf,application/json"), Some(Media::Protobuf));
+        assert_eq!(all("application/json, application/vnd.kubernetes.protobuf"), Some(Media::Json));
+        assert_eq!(all("*/*, application/yaml"), Some(Media::Yaml));
+        assert_eq!(all("application/json;q=0.5, application/yaml;q=0.7"), Some(Media::Yaml));
+        assert_eq!(choose("application/yaml", &[Media::Json]), None);
+        assert_eq!(all("application/vnd.kubernetes.protobuf;stream=watch"), Some(Media::Protobuf));
     }
 }

@@ -27,26 +27,28 @@ pub(super) async fn delete(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
 
 /// `DELETE …`
 pub(super) async fn delete_collection(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let list = options::list(&call.exchange.query)?;
     let options = read_options(call, body).await?;
     let page = call.registry.delete_collection(&call.target, &options, &list).await?;
     let listed = page.into_text(&call.target);
-    Ok(answer::json_pieces(call.exchange, listed.length, listed))
+    if format == negotiate::Format::default() {
+        return Ok(answer::json_pieces(call.exchange, listed.length, listed));
+    }
+    let mut text = Vec::with_capacity(listed.length);
+    listed.for_each(|it| text.extend_from_slice(&it));
+    Ok(answer::json(call.exchange, 200, Bytes::from(text), format))
 }
 
 /// The `DeleteOptions` of the body, and what the query adds.
 async fn read_options(call: &mut Call<'_>, body: RequestBody) -> Result<DeleteOptions, Status> {
-    let bytes = call.read(body).await?;
-    let query = &call.exchange.query;
-    let mut options = if bytes.is_empty() {
-        DeleteOptions::default()
-    } else {
-        negotiate::request(&call.exchange.headers)?;
-        serde_json::from_slice(&bytes).map_err(|error| {
+    let mut options = match call.read_delete_options(body).await? {
+        Some(object) => serde_json::from_value(object).map_err(|error| {
             Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-        })?
+        })?,
+        None => DeleteOptions::default(),
     };
+    let query = &call.exchange.query;
     if options::dry_run(query, "DeleteOptions")? {
         options.dry_run = vec!["All".to_owned()];
     }

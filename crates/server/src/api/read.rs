@@ -7,11 +7,17 @@ use serde_json::json;
 use super::{Call, options};
 use crate::{
     answer::{self, Answer},
-    negotiate,
+    negotiate::{self, Format},
+    shape,
 };
 
 /// `GET …/{name}`
 pub(super) async fn get(call: &mut Call<'_>) -> Result<Answer, Status> {
+    if let Some(wanted) = shape::wanted(call.exchange) {
+        let text = call.registry.get(&call.target, call.exchange.query.get("resourceVersion")).await?;
+        let shaped = shape::object(call, wanted, &text)?;
+        return Ok(answer::json(call.exchange, 200, shaped, Format::default()));
+    }
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let text = call.registry.get(&call.target, call.exchange.query.get("resourceVersion")).await?;
     call.record.response_object(&text);
@@ -20,11 +26,16 @@ pub(super) async fn get(call: &mut Call<'_>) -> Result<Answer, Status> {
 
 /// `GET …`
 pub(super) async fn list(call: &mut Call<'_>) -> Result<Answer, Status> {
+    if let Some(wanted) = shape::wanted(call.exchange) {
+        let page = call.registry.list(&call.target, &options::list(&call.exchange.query)?).await?;
+        let shaped = shape::page(call, wanted, &page)?;
+        return Ok(answer::json(call.exchange, 200, shaped, Format::default()));
+    }
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let options = options::list(&call.exchange.query)?;
     let page = call.registry.list(&call.target, &options).await?;
     let listed = page.into_text(&call.target);
-    if !format.is_pretty && !call.record.wants_response() {
+    if format == Format::default() && !call.record.wants_response() {
         return Ok(answer::json_pieces(call.exchange, listed.length, listed));
     }
     let mut text = Vec::with_capacity(listed.length);

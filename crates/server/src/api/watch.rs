@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use catalog::Schemas;
 use futures_util::stream;
+use http::HeaderValue;
 use meta::Status;
 use rand::RngExt;
 use registry::{WatchEvent, WatchStream};
@@ -15,7 +17,8 @@ use crate::{
     answer::{self, Answer},
     body::{Body, BoxError},
     metrics::WatchGuard,
-    negotiate,
+    negotiate::{self, Media},
+    shape, transcode,
 };
 
 /// How often a quiet watch gets a bookmark.
@@ -23,7 +26,10 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// `GET …?watch=true`
 pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, Status> {
-    negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let (shape, media) = match shape::wanted(call.exchange) {
+        Some(wanted) => (Some(shape::Events::new(call, wanted)?), Media::Json),
+        None => (None, media(call)?),
+    };
     let mut options = options::watch(&call.exchange.query)?;
     if !call.path.name.is_empty() && options.fields.is_everything() {
         // A watch of one object is a watch of its collection that looks at one name.
@@ -40,12 +46,33 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, Status> {
         draining: Box::pin(call.dispatch.lifecycle.draining()),
         guard: call.dispatch.watch_started(call),
         pending: Vec::new().into_iter(),
+        shape,
+        schemas: (media == Media::Protobuf).then(|| call.dispatch.schemas.clone()),
         is_over: false,
     };
     let body = Body::stream(stream::unfold(running, |mut running| async move {
-        running.next().await.map(|frame| (Ok::<_, BoxError>(frame), running))
+        let line = running.next().await?;
+        Some((running.encode(line), running))
     }));
-    Ok(answer::plain(200, negotiate::JSON, body))
+    let content_type = match media {
+        Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
+        Media::Json | Media::Yaml => negotiate::JSON,
+    };
+    Ok(answer::plain(200, content_type, body))
+}
+
+/// The form of the events. Kinds that have no other are sent as JSON, if the client can read that.
+fn media(call: &Call<'_>) -> Result<Media, Status> {
+    let headers = &call.exchange.headers;
+    let media = negotiate::stream(headers)?;
+    let group_version = call.target.group_version.to_string();
+    let has_type =
+        transcode::find(&call.dispatch.schemas, &group_version, &call.served.definition.kind).is_some();
+    match media {
+        Media::Protobuf if !has_type && negotiate::reads_json(headers) => Ok(Media::Json),
+        Media::Protobuf if !has_type => Err(Status::not_acceptable(&["application/json;stream=watch"])),
+        media => Ok(media),
+    }
 }
 
 /// What the client asks for, or a random time above the server's minimum, so that not all come back at once.
@@ -70,11 +97,31 @@ struct Running {
     draining: std::pin::Pin<Box<WaitForCancellationFutureOwned>>,
     guard: WatchGuard,
     pending: std::vec::IntoIter<Bytes>,
+    shape: Option<shape::Events>,
+    /// There if events are sent as protobuf.
+    schemas: Option<Schemas>,
     is_over: bool,
 }
 
 impl Running {
+    fn encode(&self, line: Bytes) -> Result<Bytes, BoxError> {
+        match &self.schemas {
+            None => Ok(line),
+            Some(schemas) => {
+                transcode::watch_frame(schemas, &line).ok_or_else(|| "an event has no such form".into())
+            }
+        }
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
+        let frame = self.next_frame().await?;
+        Some(match &mut self.shape {
+            Some(shape) => shape.reshape(&frame),
+            None => frame,
+        })
+    }
+
+    async fn next_frame(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.pending.next() {
                 self.guard.events.inc();

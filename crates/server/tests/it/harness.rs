@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use access::{Mode, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier, User};
+use access::{Mode, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use http::Request;
 use http_body_util::BodyExt;
@@ -151,11 +151,6 @@ impl TestServer {
         }
         let peer = Arc::new(Peer::without_certificate(([127, 0, 0, 1], 0).into()));
         self.server.chain().serve(request.body(full_body(body)).unwrap(), peer, None).await
-    }
-
-    /// Asks as somebody else, who is already known.
-    pub fn user(name: &str, groups: &[&str]) -> User {
-        User { groups: groups.iter().map(|it| (*it).to_owned()).collect(), ..User::named(name) }
     }
 }
 

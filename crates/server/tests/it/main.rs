@@ -5,5 +5,6 @@ mod harness;
 mod lists;
 mod requests;
 mod rights;
+mod shapes;
 mod watches;
 mod writes;

@@ -1,0 +1,166 @@
+//! Objects in other forms than JSON: bodies that come as protobuf or YAML, answers and watches that leave so.
+//!
+//! Responsible for finding the type of an object and handing it to the codecs. JSON is what the rest of the server reads
+//! and makes; requests and answers in JSON do not come here.
+//! Deliberately not here: which form is asked for ([`crate::negotiate`]), and the forms themselves (`schema`).
+//! Start at [`read`] and [`finish`].
+
+use bytes::Bytes;
+use catalog::Schemas;
+use meta::{Status, Value};
+use schema::{
+    model::TypeId,
+    protobuf::{self, ListEncoder, ProtobufError},
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::{
+    answer::{self, Answer},
+    chain::Exchange,
+    negotiate::{self, Format, Media},
+};
+
+/// Answers from this size on are worked on beside the threads that serve requests.
+const LARGE: usize = 256 * 1024;
+
+/// Why an answer stays JSON.
+enum Unfit {
+    /// It is no object, or one of a kind that has no such form.
+    NoType,
+}
+
+/// An object that was sent in another form than JSON, or 400. `group_version` and `kind` are what is meant where the
+/// body does not say.
+pub(crate) fn read(
+    schemas: &Schemas,
+    media: Media,
+    bytes: &[u8],
+    group_version: &str,
+    kind: &str,
+) -> Result<Value, Status> {
+    match media {
+        Media::Json | Media::Yaml => Err(Status::unsupported_media_type(&["application/json"])),
+        Media::Protobuf => {
+            let lookup = |api_version: &str, sent: &str| match sent {
+                "" => find(schemas, group_version, kind),
+                sent => find(schemas, api_version, sent),
+            };
+            protobuf::decode_object(bytes, &lookup, schemas.schema())
+                .map_err(|error| refuse(bytes, kind, &error))
+        }
+    }
+}
+
+/// Names what was sent, if the envelope says it, as upstream does.
+fn refuse(bytes: &[u8], kind: &str, error: &ProtobufError) -> Status {
+    Status::bad_request(match protobuf::open(bytes) {
+        Ok(envelope) if !envelope.kind.is_empty() => {
+            let version = envelope.api_version.rsplit('/').next().unwrap_or_default();
+            format!("{} in version {version:?} cannot be handled as a {kind}: {error}", envelope.kind)
+        }
+        _ => {
+            let shown = schema::json::summary(bytes);
+            format!("the object provided is unrecognized (must be of type {kind}): {error} ({shown})")
+        }
+    })
+}
+
+/// The type of a kind; `api_version` is `v1` or `apps/v1`.
+pub(crate) fn find(schemas: &Schemas, api_version: &str, kind: &str) -> Option<TypeId> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    schemas.kind(group, version, kind)
+}
+
+/// An answer in the form that was asked for, if it is an object.
+pub(crate) async fn finish(schemas: &Schemas, exchange: &Exchange, mut answer: Answer) -> Answer {
+    let media = std::mem::take(&mut answer.media);
+    if media == Media::Json {
+        return answer;
+    }
+    let Some(text) = answer.response.body_mut().take_full() else { return answer };
+    let result = if text.len() < LARGE {
+        encode(schemas, media, &text)
+    } else {
+        let (schemas, text) = (schemas.clone(), text.clone());
+        let work = tokio::task::spawn_blocking(move || encode(&schemas, media, &text));
+        work.await.unwrap_or(Err(Unfit::NoType))
+    };
+    let format = Format::default();
+    match result {
+        Ok(bytes) => answer::fill(exchange, &mut answer, media.name(), bytes),
+        Err(Unfit::NoType) if answer.failure.is_some() || negotiate::reads_json(&exchange.headers) => {
+            answer::fill(exchange, &mut answer, Media::Json.name(), text);
+        }
+        Err(Unfit::NoType) => {
+            let status = Status::not_acceptable(&["application/json", "application/yaml"]);
+            let refusal = answer::json(exchange, status.code, Bytes::from(status.to_json()), format);
+            return Answer {
+                is_known_resource: answer.is_known_resource,
+                failure: Some(Box::new(status)),
+                ..refusal
+            };
+        }
+    }
+    answer
+}
+
+/// One event of a watch in the form that was asked for. The event is a line of JSON.
+pub(crate) fn watch_frame(schemas: &Schemas, line: &[u8]) -> Option<Bytes> {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(rename = "type")]
+        event: &'a str,
+        object: Value,
+    }
+    let Event { event, object } = serde_json::from_slice(line).ok()?;
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let ty = find(schemas, text("apiVersion"), text("kind"))?;
+    let object = protobuf::encode_object(&object, schemas.schema(), ty);
+    Some(protobuf::encode_watch_frame(event, &object).into())
+}
+
+fn encode(schemas: &Schemas, media: Media, text: &[u8]) -> Result<Bytes, Unfit> {
+    match media {
+        Media::Json => Ok(Bytes::copy_from_slice(text)),
+        Media::Protobuf => to_protobuf(schemas, text),
+        Media::Yaml => Err(Unfit::NoType),
+    }
+}
+
+fn to_protobuf(schemas: &Schemas, text: &[u8]) -> Result<Bytes, Unfit> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Head {
+        api_version: String,
+        kind: String,
+    }
+    let Head { api_version, kind } = serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+    let ty = find(schemas, &api_version, &kind).ok_or(Unfit::NoType)?;
+    if let Some(list) = ListEncoder::new(schemas.schema(), ty) {
+        return list_to_protobuf(list, text);
+    }
+    let value: Value = serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+    Ok(protobuf::encode_object(&value, schemas.schema(), ty).into())
+}
+
+/// Item by item: a long list as a tree would take ten times the memory of its text.
+fn list_to_protobuf(mut list: ListEncoder<'_>, text: &[u8]) -> Result<Bytes, Unfit> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct List<'a> {
+        api_version: Value,
+        kind: Value,
+        #[serde(default)]
+        metadata: Value,
+        #[serde(borrow, default)]
+        items: Vec<&'a RawValue>,
+    }
+    let List { api_version, kind, metadata, items } =
+        serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+    for item in items {
+        list.push(&serde_json::from_str(item.get()).map_err(|_| Unfit::NoType)?);
+    }
+    let head = serde_json::json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+    Ok(list.finish(&head).concat().into())
+}
