@@ -45,7 +45,7 @@ pub enum ProtobufError {
     #[error("empty body")]
     EmptyBody,
     /// The prefix is missing.
-    #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     NotProtobuf,
     /// It ends in the middle of a field.
     #[error("unexpected EOF")]

@@ -162,7 +162,7 @@ fn what_is_not_protobuf_is_refused_in_upstreams_words() {
     assert_eq!(refused(b"k8s\0"), "empty body");
     assert_eq!(
         refused(b"{\"kind\":"),
-        "provided data does not appear to be a protobuf message, expected prefix [107, 56, 115, 0]"
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
     );
     assert_eq!(refused(&enveloped(b"\x0a\x05x")), "unexpected EOF");
     assert_eq!(refused(&enveloped(b"\x08\x05")), "proto: wrong wireType = 0 for field Title");
