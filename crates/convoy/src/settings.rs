@@ -203,7 +203,9 @@ fn read(path: &Path) -> Result<String, Failure> {
 }
 
 fn wrong(path: &Path, error: &dyn std::error::Error) -> Failure {
-    Failure::failed(format!("{} cannot be used: {}", path.display(), crate::failure::chain(error)))
+    // Parsers like to draw pictures below their first line.
+    let reason = crate::failure::chain(error).lines().next().unwrap_or_default().to_owned();
+    Failure::failed(format!("{} cannot be used: {reason}", path.display()))
 }
 
 #[cfg(test)]

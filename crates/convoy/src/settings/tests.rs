@@ -132,3 +132,17 @@ fn unreadable_files_are_failures_that_name_the_file() {
             .contains("/no/such/key")
     );
 }
+
+#[test]
+fn a_broken_policy_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy");
+    fs::write(&path, "junk").unwrap();
+    let mut flags = parse(&[]).audit;
+    flags.audit_policy_file = Some(path.clone());
+    let clock = store::SystemClock::shared();
+    let metrics = Arc::new(Metrics::new(&clock, "v1.36.0", catalog::LAST_RELEASE));
+    let failure = auditor(&flags, &clock, &metrics).map(drop).unwrap_err();
+    assert!(failure.message.starts_with(&format!("{} cannot be used: ", path.display())), "{failure}");
+    assert_eq!(failure.message.lines().count(), 1, "{failure}");
+}
