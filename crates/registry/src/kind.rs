@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use cache::{Cache, Collection, CollectionSpec};
-use catalog::{Catalog, Definition};
+use catalog::{Catalog, Definition, Schemas};
 use meta::{ApiVersion, GroupKind, GroupResource, GroupVersion, StorageVersion};
 use store::Key;
 
@@ -61,6 +61,7 @@ impl Kind {
 /// All resources of one server, by group and resource.
 pub struct Kinds {
     by_resource: HashMap<GroupResource, Arc<Kind>>,
+    schemas: Schemas,
 }
 
 impl Kinds {
@@ -100,7 +101,12 @@ impl Kinds {
                 (resource, Arc::new(kind))
             })
             .collect();
-        Self { by_resource }
+        Self { by_resource, schemas: Schemas::new(catalog.release()) }
+    }
+
+    /// What objects of all kinds look like.
+    pub fn schemas(&self) -> &Schemas {
+        &self.schemas
     }
 
     /// The versions this release stores its resources in.

@@ -6,6 +6,7 @@
 pub(crate) mod decode;
 mod metadata;
 mod namespace;
+mod owners;
 
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use meta::{Status, Value, object};
 use schema::patch::PatchKind;
 use store::{CommitError, Entry, Key, Require, Revision, Store, Txn};
 
+use owners::Owners;
+
 use crate::{Registry, Target, Written, limits, outcome, serve};
 
 /// What all writes have in common.
@@ -22,6 +25,8 @@ use crate::{Registry, Target, Written, limits, outcome, serve};
 pub struct WriteOptions<'a> {
     /// Do everything but commit.
     pub dry_run: bool,
+    /// Who writes, as managedFields name it.
+    pub manager: &'a str,
     /// Has the last word before an object is stored.
     pub review: &'a Review,
 }
@@ -79,6 +84,7 @@ impl Registry {
         let has_status = target.kind.has_status(&target.group_version.version);
         metadata::stamp_new(&mut object, self.clock.now());
         target.kind.strategy.prepare_create(&mut object, has_status);
+        self.own_new(target, options, &mut object);
         let generated = metadata::generated_name(&object);
         for _ in 0..limits::MAX_NAME_ATTEMPTS {
             if let Some(prefix) = &generated {
@@ -129,7 +135,9 @@ impl Registry {
         let warning = self.unenforced(target)?;
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
-            let patched = schema::patch::apply(patch.kind, &patch.body, old).map_err(|it| it.status())?;
+            let ty = self.type_of(target).map(|ty| (&**self.kinds.schemas().schema(), ty));
+            let patched =
+                schema::patch::apply_typed(patch.kind, &patch.body, old, ty).map_err(|it| it.status())?;
             let mut object = decode::as_kind(target, patched)?;
             metadata::check_name(target, &object)?;
             metadata::settle_namespace(target, &mut object)?;
@@ -137,6 +145,36 @@ impl Registry {
             Ok(object)
         };
         let mut written = self.modify(target, options, change).await?;
+        written.warnings.extend(warning);
+        Ok(written)
+    }
+
+    /// Applies a configuration: sets what it names, and removes what it named before. Makes the object if need be.
+    pub async fn apply(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        config: &Value,
+        force: bool,
+    ) -> Result<Written, Status> {
+        let warning = self.unenforced(target)?;
+        let change = |old: Option<&Value>| {
+            let is_created = old.is_none();
+            if is_created && !target.subresource.is_empty() {
+                return Err(Status::not_found(&target.kind.resource, &target.name));
+            }
+            let applied = self.applied(target, options, config, force, old)?;
+            let mut object = decode::as_kind(target, applied)?;
+            metadata::check_name(target, &object)?;
+            metadata::settle_namespace(target, &mut object)?;
+            match old {
+                Some(old) => metadata::check_patched(target, &object, old)?,
+                None if matches!(object::resource_version(&object), "" | "0") => {}
+                None => return Err(Status::modified(&target.kind.resource, &target.name)),
+            }
+            Ok(object)
+        };
+        let mut written = self.modify_as(target, options, Owners::Settled, change).await?;
         written.warnings.extend(warning);
         Ok(written)
     }
@@ -149,10 +187,20 @@ impl Registry {
         options: &WriteOptions<'_>,
         change: impl Fn(Option<&Value>) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
+        self.modify_as(target, options, Owners::Tracked, change).await
+    }
+
+    async fn modify_as(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        owners: Owners,
+        change: impl Fn(Option<&Value>) -> Result<Value, Status>,
+    ) -> Result<Written, Status> {
         let cached = self.collection(target)?.get(target.key().as_str());
         let mut current = Current { item: cached, is_fresh: false };
         for _ in 0..limits::MAX_ATTEMPTS {
-            match self.attempt(target, options, &current, &change).await {
+            match self.attempt(target, options, &current, owners, &change).await {
                 Ok(written) => return Ok(written),
                 Err(Setback::Refused(status)) if current.is_fresh => return Err(status),
                 // The cache may be behind the store: only what the store says now can refuse a write.
@@ -160,7 +208,12 @@ impl Registry {
                     current = Current { item: self.fresh(target).await?, is_fresh: true };
                 }
                 Err(Setback::Raced(entry)) => {
-                    let item = entry.map(|it| self.decode(target, &it)).transpose()?;
+                    let item = match entry {
+                        Some(entry) => Some(self.decode(target, &entry)?),
+                        // A dry run asks nothing of the store that could tell what is there.
+                        None if options.dry_run => self.fresh(target).await?,
+                        None => None,
+                    };
                     current = Current { item, is_fresh: true };
                 }
             }
@@ -173,11 +226,12 @@ impl Registry {
         target: &Target,
         options: &WriteOptions<'_>,
         current: &Current,
+        owners: Owners,
         change: &impl Fn(Option<&Value>) -> Result<Value, Status>,
     ) -> Result<Written, Setback> {
         let Some(item) = &current.item else {
             let object = change(None)?;
-            return self.create_on_update(target, options, object).await;
+            return self.create_on_update(target, options, owners, object).await;
         };
         let old = serve::tree(target, item);
         let mut new = change(Some(&old))?;
@@ -192,6 +246,10 @@ impl Registry {
             }
         }
         metadata::carry_over(&mut new, &old);
+        if owners == Owners::Tracked {
+            self.own_changed(target, options, &mut new, &old);
+        }
+        schema::apply::keep_times(&mut new, &old);
         metadata::validate_changed(target, &new, &old)?;
         (options.review)(&new, Some(&old))?;
         let text = self.put_changed(target, options, item, &new).await?;
@@ -202,12 +260,16 @@ impl Registry {
         &self,
         target: &Target,
         options: &WriteOptions<'_>,
+        owners: Owners,
         mut object: Value,
     ) -> Result<Written, Setback> {
         self.check_namespace(target).await?;
         metadata::stamp_new(&mut object, self.clock.now());
         let has_status = target.kind.has_status(&target.group_version.version);
         target.kind.strategy.prepare_create(&mut object, has_status);
+        if owners == Owners::Tracked {
+            self.own_new(target, options, &mut object);
+        }
         metadata::validate_new(target, &object)?;
         (options.review)(&object, None)?;
         let text = self.put_new(target, options, &object).await?;

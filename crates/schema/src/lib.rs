@@ -17,6 +17,7 @@ pub mod patch;
 pub mod protobuf;
 pub mod prune;
 pub mod validate;
+pub mod yaml;
 
 /// A JSON tree.
 pub type Value = serde_json::Value;

@@ -85,7 +85,8 @@ impl PatchError {
             Self::Failed(text) => Status::failure(500, Reason::Unknown, text),
             Self::TooManyOperations(_) | Self::TooExpensive(_) => Status::too_large(self.to_string()),
             Self::Unsupported(_) => {
-                Status::unsupported_media_type(&[PatchKind::Json.media_type(), PatchKind::Merge.media_type()])
+                let understood = [PatchKind::Json, PatchKind::Merge, PatchKind::Apply];
+                Status::unsupported_media_type(&understood.map(PatchKind::media_type))
             }
         }
     }

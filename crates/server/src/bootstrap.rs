@@ -61,13 +61,16 @@ async fn ensure_all(
     Ok(())
 }
 
+/// Who writes what a cluster must have, as upstream.
+const MANAGER: &str = "kube-apiserver";
+
 async fn ensure(
     registry: &Registry,
     target: Target,
     object: Value,
     mend: fn(&Value, &Value) -> Option<Value>,
 ) -> Result<(), Status> {
-    let options = WriteOptions { dry_run: false, review: &registry::anything };
+    let options = WriteOptions { dry_run: false, manager: MANAGER, review: &registry::anything };
     let existing = match registry.get(&target, "").await {
         Ok(text) => serde_json::from_slice::<Value>(&text).map_err(Status::internal)?,
         Err(status) if status.code == 404 => {

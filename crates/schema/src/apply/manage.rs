@@ -132,6 +132,32 @@ fn blank_value(schema: &Schema, ty: TypeId, stack: &mut Vec<TypeId>) -> Value {
     }
 }
 
+/// Puts in what is always written, as it would be if every object were written so: who sets a part of such a field does
+/// not own the field.
+fn fill_always(schema: &Schema, ty: TypeId, value: &mut Value) {
+    match (schema.get(ty), value) {
+        (Type::Object(object), Value::Object(fields)) => {
+            for field in object.fields.iter().filter(|it| it.is_always && it.is_known) {
+                if !fields.contains_key(&*field.name) {
+                    fields.insert(field.name.to_string(), blank(schema, field.ty));
+                }
+            }
+            for (name, value) in fields {
+                if let Some(field) = object.field(name) {
+                    fill_always(schema, field.ty, value);
+                }
+            }
+        }
+        (Type::Map(map), Value::Object(fields)) => {
+            fields.values_mut().for_each(|it| fill_always(schema, map.value, it));
+        }
+        (Type::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|it| fill_always(schema, list.element, it));
+        }
+        _ => {}
+    }
+}
+
 /// Ownership before the write: what the client says, if it says it well, else what is in the object.
 fn owners_before(request: &Request<'_>, live: &Value, new: &Value) -> Managers {
     let before = || managers::decode(managed_fields(live)).unwrap_or_default();
@@ -157,8 +183,12 @@ fn update_managers(
     let id = ManagerId::new(manager, Operation::Update, request.api_version, request.subresource);
     // Nobody is left out: what the manager itself wrote before is compared as well, and joined afterwards.
     let nobody = ManagerId { manager: String::new(), subresource: "\0".to_owned(), ..id.clone() };
-    let live = Versioned::new(live, request.api_version);
-    let changed = Versioned::new(new, request.api_version);
+    let TypeRef { schema, ty } = type_of(request)?;
+    let (mut live, mut new) = (live.clone(), new.clone());
+    fill_always(schema, ty, &mut live);
+    fill_always(schema, ty, &mut new);
+    let live = Versioned::new(&live, request.api_version);
+    let changed = Versioned::new(&new, request.api_version);
     let (mut owned, set) = engine(request).update(&live, &changed, owned, &nobody)?;
     let set = set.difference(&system_fields());
     if !set.is_empty() {

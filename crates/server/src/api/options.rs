@@ -1,12 +1,64 @@
 //! Query parameters of the verbs, checked.
 
-use meta::{FieldError, FieldSelector, GroupKind, LabelSelector, Status};
+use http::header::USER_AGENT;
+use meta::{FieldError, FieldErrors, FieldSelector, GroupKind, LabelSelector, Status};
 use registry::{ListOptions, Review, WatchOptions, WriteOptions};
+use schema::patch::PatchKind;
 
-use crate::request::Query;
+use crate::{chain::Exchange, request::Query};
 
-pub(super) fn write<'a>(query: &Query, kind: &str, review: &'a Review) -> Result<WriteOptions<'a>, Status> {
-    Ok(WriteOptions { dry_run: dry_run(query, kind)?, review })
+/// The longest name of a manager, as upstream.
+const MAX_MANAGER: usize = 128;
+
+pub(super) fn write<'a>(
+    exchange: &'a Exchange,
+    kind: &str,
+    review: &'a Review,
+) -> Result<WriteOptions<'a>, Status> {
+    let dry_run = dry_run(&exchange.query, kind)?;
+    Ok(WriteOptions { dry_run, manager: manager(exchange, kind)?, review })
+}
+
+/// The options of a patch. Who applies must say who it is, and only who applies can force.
+pub(super) fn patch<'a>(
+    exchange: &'a Exchange,
+    patch: PatchKind,
+    review: &'a Review,
+) -> Result<WriteOptions<'a>, Status> {
+    const KIND: &str = "PatchOptions";
+    let query = &exchange.query;
+    let mut errors = FieldErrors::default();
+    if patch == PatchKind::Apply {
+        if query.get("fieldManager").is_empty() {
+            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+        }
+    } else if query.has("force") {
+        errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if !errors.is_empty() {
+        return Err(errors.into_status(&GroupKind::new("meta.k8s.io", KIND), ""));
+    }
+    write(exchange, KIND, review)
+}
+
+/// `fieldManager`, or what the client calls itself up to the first slash.
+fn manager<'a>(exchange: &'a Exchange, kind: &str) -> Result<&'a str, Status> {
+    let name = exchange.query.get("fieldManager");
+    let refuse = |error| Err(Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", error));
+    if name.len() > MAX_MANAGER {
+        return refuse(FieldError::too_long("fieldManager", MAX_MANAGER));
+    }
+    if name.chars().any(char::is_control) {
+        let detail = "should only contain printable characters";
+        return refuse(FieldError::invalid("fieldManager", name, detail));
+    }
+    if !name.is_empty() {
+        return Ok(name);
+    }
+    let agent = exchange.headers.get(USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let agent = agent.split(['/', '\t']).next().unwrap_or_default();
+    // A header that is text is ASCII: every byte is a character.
+    Ok(&agent[..agent.len().min(MAX_MANAGER)])
 }
 
 /// `dryRun=All` or nothing.

@@ -12,14 +12,14 @@ use crate::{
 };
 
 /// The patch languages of built-in kinds, as upstream lists them.
-const PATCHES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+const PATCHES: [PatchKind; 4] = [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic, PatchKind::Apply];
 
 /// `POST …`
 pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let object = call.read_object(body).await?;
     let review = rbac_guard::review(call);
-    let options = options::write(&call.exchange.query, "CreateOptions", &review)?;
+    let options = options::write(call.exchange, "CreateOptions", &review)?;
     let written = call.registry.create(&call.target, &options, object).await?;
     Ok(answer_written(call, written, format))
 }
@@ -29,7 +29,7 @@ pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let object = call.read_object(body).await?;
     let review = rbac_guard::review(call);
-    let options = options::write(&call.exchange.query, "UpdateOptions", &review)?;
+    let options = options::write(call.exchange, "UpdateOptions", &review)?;
     let written = call.registry.update(&call.target, &options, object).await?;
     Ok(answer_written(call, written, format))
 }
@@ -37,23 +37,29 @@ pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
 /// `PATCH …/{name}`
 pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let content_type = negotiate::content_type(&call.exchange.headers);
+    let kind = PATCHES
+        .into_iter()
+        .find(|it| it.media_type() == content_type)
+        .ok_or_else(|| Status::unsupported_media_type(&PATCHES.map(PatchKind::media_type)))?;
     let review = rbac_guard::review(call);
-    let options = options::write(&call.exchange.query, "PatchOptions", &review)?;
-    let kind = match negotiate::content_type(&call.exchange.headers) {
-        "application/json-patch+json" => PatchKind::Json,
-        "application/merge-patch+json" => PatchKind::Merge,
-        _ => return Err(Status::unsupported_media_type(&PATCHES)),
-    };
+    let options = options::patch(call.exchange, kind, &review)?;
     let body = call.read(body).await?;
-    let patch = Patch { kind, body };
-    let written = call.registry.patch(&call.target, &options, &patch).await?;
+    let written = if kind == PatchKind::Apply {
+        let config = schema::yaml::parse(&body, schema::json::Limits::REQUEST)
+            .map_err(|it| Status::bad_request(format!("error decoding YAML: {it}")))?;
+        let force = call.exchange.query.is_true("force");
+        call.registry.apply(&call.target, &options, &config, force).await?
+    } else {
+        call.registry.patch(&call.target, &options, &Patch { kind, body }).await?
+    };
     Ok(answer_written(call, written, format))
 }
 
 /// `PUT /api/v1/namespaces/{name}/finalize`
 pub(super) async fn finalize(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(&call.exchange.query, "UpdateOptions", &registry::anything)?;
+    let options = options::write(call.exchange, "UpdateOptions", &registry::anything)?;
     let object = call.read_object(body).await?;
     let text = call.registry.finalize(&call.target, &options, &object).await?;
     Ok(answer::json(call.exchange, 200, text, format))

@@ -1,5 +1,6 @@
 //! The whole chain in one process on the in-memory store: no sockets, no TLS.
 
+mod apply;
 mod deletion;
 mod harness;
 mod lists;

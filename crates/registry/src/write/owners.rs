@@ -1,0 +1,150 @@
+//! Who owns which field of what is written: `metadata.managedFields`, for every write, and apply.
+//!
+//! What ownership means and how it moves is in `schema::apply`; here is what it needs to know of a kind: its types, its
+//! versions, and which fields a write cannot change.
+
+use catalog::Schemas;
+use meta::{GroupVersion, Status, Value, object};
+use schema::apply::{self, FieldSet, Request, TypeRef, Versions};
+
+use crate::{Registry, Target, WriteOptions, strategy::Special};
+
+/// Whether a new state says already who owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owners {
+    /// Whoever writes owns what changed.
+    Tracked,
+    /// The object was made by apply.
+    Settled,
+}
+
+/// The versions of one kind.
+struct KindVersions<'a> {
+    target: &'a Target,
+    schemas: &'a Schemas,
+}
+
+impl Versions for KindVersions<'_> {
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
+        let definition = &self.target.kind.definition;
+        let GroupVersion { group, version } = GroupVersion::parse(api_version)?;
+        let is_known = definition.decodable.iter().any(|it| it.group == group && it.version == version)
+            || (definition.group == group && definition.versions.contains(&version));
+        let ty = self.schemas.kind(&group, version.as_str(), &definition.kind).filter(|_| is_known)?;
+        Some(TypeRef { schema: self.schemas.schema(), ty })
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        let mut object = object.clone();
+        object::as_map_mut(&mut object).insert("apiVersion".to_owned(), Value::from(api_version));
+        Ok(object)
+    }
+}
+
+impl Registry {
+    /// Says in a new object who owns it.
+    pub(super) fn own_new(&self, target: &Target, options: &WriteOptions<'_>, new: &mut Value) {
+        let Some(nothing) = self.blank(target) else { return forget(new) };
+        self.own_changed(target, options, new, &nothing);
+    }
+
+    /// Says in the new state of an object who owns what.
+    pub(super) fn own_changed(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        new: &mut Value,
+        old: &Value,
+    ) {
+        let result = self.with_request(target, options, |request| apply::update(request, old, new));
+        if let Err(error) = result {
+            // As upstream: the write goes on, and owners stay what they were.
+            tracing::warn!(%error, resource = %target.kind.resource, "the owners of fields could not be updated");
+            match old.get("metadata").and_then(|it| it.get("managedFields")).cloned() {
+                Some(owners) => {
+                    object::metadata_mut(new).insert("managedFields".to_owned(), owners);
+                }
+                None => forget(new),
+            }
+        }
+    }
+
+    /// The object as a configuration wants it, with its owners.
+    pub(super) fn applied(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        config: &Value,
+        force: bool,
+        old: Option<&Value>,
+    ) -> Result<Value, Status> {
+        let nothing;
+        let live = if let Some(old) = old {
+            old
+        } else {
+            let mut head = Value::default();
+            name_kind(target, &mut head);
+            object::metadata_mut(&mut head);
+            nothing = head;
+            &nothing
+        };
+        self.with_request(target, options, |request| apply::apply(request, live, config, force))
+            .map_err(|it| it.status())
+    }
+
+    /// The type of the target's objects in the client's version.
+    pub(super) fn type_of(&self, target: &Target) -> Option<schema::model::TypeId> {
+        let GroupVersion { group, version } = &target.group_version;
+        self.kinds.schemas().kind(group, version.as_str(), &target.kind.definition.kind)
+    }
+
+    /// An object of the target's kind in which nothing is set.
+    fn blank(&self, target: &Target) -> Option<Value> {
+        let mut nothing = apply::blank(self.kinds.schemas().schema(), self.type_of(target)?);
+        name_kind(target, &mut nothing);
+        Some(nothing)
+    }
+
+    fn with_request<T>(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        write: impl FnOnce(&Request<'_>) -> T,
+    ) -> T {
+        let versions = KindVersions { target, schemas: self.kinds.schemas() };
+        write(&Request {
+            versions: &versions,
+            api_version: &target.group_version.to_string(),
+            subresource: &target.subresource,
+            manager: options.manager,
+            ignored: &out_of_reach(target),
+            now: &meta::time::format_time(self.clock.now()),
+        })
+    }
+}
+
+/// What a write through this path cannot change.
+fn out_of_reach(target: &Target) -> FieldSet {
+    if target.subresource == "status" {
+        return FieldSet::of_fields(&[&["spec"]]);
+    }
+    let mut fields: Vec<&[&str]> = Vec::new();
+    if target.kind.has_status(&target.group_version.version) {
+        fields.push(&["status"]);
+    }
+    if target.kind.strategy.special == Special::Namespace && target.subresource.is_empty() {
+        // The server's own finalizer.
+        fields.push(&["spec", "finalizers"]);
+    }
+    FieldSet::of_fields(&fields)
+}
+
+fn forget(new: &mut Value) {
+    object::metadata_mut(new).remove("managedFields");
+}
+
+fn name_kind(target: &Target, object: &mut Value) {
+    let map = object::as_map_mut(object);
+    map.insert("apiVersion".to_owned(), Value::from(target.group_version.to_string()));
+    map.insert("kind".to_owned(), Value::from(&*target.kind.definition.kind));
+}
