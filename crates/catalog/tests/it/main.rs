@@ -4,3 +4,4 @@
 mod facts;
 mod flags;
 mod properties;
+mod protobuf;

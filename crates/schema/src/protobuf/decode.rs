@@ -81,7 +81,7 @@ impl<'a> Decoder<'a> {
             Type::Scalar(scalar) => {
                 let value = self.scalar(*scalar, payload, name)?;
                 // Go writes every value that is not behind a pointer, set or not.
-                let is_set = |it: &Value| field.is_pointer || field.is_required || !is_zero(it);
+                let is_set = |it: &Value| field.is_pointer || field.is_always || !is_zero(it);
                 match value.filter(is_set) {
                     Some(value) => into.insert(name.to_owned(), value),
                     None => into.remove(name),

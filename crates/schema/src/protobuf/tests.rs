@@ -33,7 +33,7 @@ fn schema() -> Schema {
     let text = schema.add(Type::Scalar(Scalar::String));
     let whole = schema.add(Type::Scalar(Scalar::Int64));
     fields.push(Field { number: 12, is_pointer: true, ..Field::new("floor", whole) });
-    fields.push(Field { number: 13, is_required: true, ..Field::new("name", text) });
+    fields.push(Field { number: 13, is_always: true, ..Field::new("name", text) });
     let map = schema.add(Type::Map(MapType { value: text, is_atomic: false }));
     fields.push(Field { number: 14, ..Field::new("labels", map) });
     let list = |element, is_wrapped| Type::List(ListType { element, kind: ListKind::Atomic, is_wrapped });

@@ -1,9 +1,11 @@
 //! The whole chain in one process on the in-memory store: no sockets, no TLS.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod apply;
 mod deletion;
 mod harness;
 mod lists;
+mod protobuf;
 mod requests;
 mod rights;
 mod shapes;
