@@ -4,6 +4,7 @@
 mod delete;
 mod options;
 mod read;
+mod scale;
 mod watch;
 mod write;
 
@@ -71,6 +72,9 @@ async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status>
         ("" | "status", Verb::Patch) => write::patch(call, body).await,
         ("", Verb::Delete) => delete::delete(call, body).await,
         ("", Verb::DeleteCollection) => delete::delete_collection(call, body).await,
+        ("scale", Verb::Get) => scale::get(call).await,
+        ("scale", Verb::Update) => scale::update(call, body).await,
+        ("scale", Verb::Patch) => scale::patch(call, body).await,
         ("finalize", Verb::Update) => write::finalize(call, body).await,
         ("token", Verb::Create) => service_account::token_request(call, body).await,
         (other, _) => Err(not_here(call, other)),
@@ -82,10 +86,14 @@ fn check_offered(call: &Call<'_>, verb: Verb) -> Result<(), Status> {
     let subresource = call.path.subresource.as_str();
     let is_offered = match subresource {
         "" => {
-            let is_collection = call.path.name.is_empty()
-                || matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
-            let fits = is_collection != matches!(verb, Verb::Get | Verb::Update | Verb::Patch | Verb::Delete);
-            fits && call.served.offers(None, verb) && !(verb == Verb::Create && !call.path.name.is_empty())
+            let is_named = !call.path.name.is_empty();
+            let fits = match verb {
+                Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => is_named,
+                Verb::Create => !is_named,
+                // These may name an object: in a field selector, or as a watch of just that one.
+                Verb::List | Verb::Watch | Verb::DeleteCollection => true,
+            };
+            fits && call.served.offers(None, verb)
         }
         name => {
             call.served.subresource(name).ok_or_else(Status::no_such_resource)?;

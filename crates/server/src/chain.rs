@@ -134,6 +134,9 @@ impl Chain {
             scope: scope(path, is_known),
             code: answer.response.status().as_u16(),
         };
+        if matches!(key.code, 429 | 504) {
+            self.metrics.request_terminated(&key);
+        }
         self.metrics.request_done(&key, took, answer.response.body().len());
     }
 }

@@ -44,4 +44,5 @@ pub mod server;
 pub mod service_account;
 pub mod shape;
 pub mod snapshot;
+mod store_metrics;
 mod transcode;

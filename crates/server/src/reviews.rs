@@ -19,10 +19,10 @@ pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
     let object = call.read_object(body).await?;
     let object = registry::as_kind(&call.target, object)?;
     let answered = match &*call.served.definition.kind {
-        "SubjectAccessReview" => access_review(call, object, review::subject_access_review)?,
+        "SubjectAccessReview" => access_review(call, &object, review::subject_access_review)?,
         "LocalSubjectAccessReview" => {
             let namespace = call.target.namespace.clone();
-            access_review(call, object, |it| review::local_subject_access_review(it, &namespace))?
+            access_review(call, &object, |it| review::local_subject_access_review(it, &namespace))?
         }
         "SelfSubjectAccessReview" => {
             let attributes = review::self_subject_access_review(&object)?;
@@ -37,7 +37,7 @@ pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
         "SelfSubjectReview" => {
             review::self_subject_review_answer(&object, &call.caller.user, call.registry.clock().now())
         }
-        "TokenReview" => token_review(call, object)?,
+        "TokenReview" => token_review(call, &object)?,
         kind => {
             let message =
                 format!("{kind} is not available: this control plane has no nodes, so nothing is scheduled");
@@ -49,24 +49,24 @@ pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
 
 fn access_review(
     call: &Call<'_>,
-    object: Value,
+    object: &Value,
     read: impl Fn(&Value) -> Result<(access::User, access::OwnedAttributes), Status>,
 ) -> Result<Value, Status> {
-    let (user, attributes) = read(&object)?;
+    let (user, attributes) = read(object)?;
     let verdict = call.dispatch.authorizer.authorize(&attributes.for_user(&user));
-    Ok(review::access_review_answer(&object, &verdict))
+    Ok(review::access_review_answer(object, &verdict))
 }
 
-fn token_review(call: &Call<'_>, object: Value) -> Result<Value, Status> {
-    let review::TokenReview { token, audiences: wanted } = review::token_review(&object)?;
+fn token_review(call: &Call<'_>, object: &Value) -> Result<Value, Status> {
+    let review::TokenReview { token, audiences: wanted } = review::token_review(object)?;
     let authenticator = &call.dispatch.authenticator;
     let own = &authenticator.service_accounts.api_audiences;
     if let Some(user) = authenticator.tokens.as_ref().and_then(|it| it.lookup(&token)) {
-        return Ok(review::token_review_answer(&object, Ok((&user, own))));
+        return Ok(review::token_review_answer(object, Ok((&user, own))));
     }
     let wanted = if wanted.is_empty() { own } else { &wanted };
     Ok(match service_account::authenticate_for(authenticator, &token, wanted) {
-        Some((user, audiences)) => review::token_review_answer(&object, Ok((&user, &audiences))),
-        None => review::token_review_answer(&object, Err("[invalid bearer token]")),
+        Some((user, audiences)) => review::token_review_answer(object, Ok((&user, &audiences))),
+        None => review::token_review_answer(object, Err("[invalid bearer token]")),
     })
 }

@@ -30,6 +30,7 @@ use crate::{
     rbac_feed,
     service_account::TokenSettings,
     snapshot::Snapshots,
+    store_metrics::MeasuredStore,
     tls::Trust,
 };
 
@@ -113,6 +114,7 @@ impl Server {
         lifecycle: Lifecycle,
     ) -> Result<Self, StartError> {
         let catalog = Arc::new(settings.catalog);
+        let store = SharedStore::new(MeasuredStore::new(store, Arc::clone(&metrics), clock.clone()));
         let specs = Kinds::collections(&catalog);
         let cache = Cache::start(store.clone(), clock.clone(), CacheConfig::default(), specs).await?;
         let kinds = Kinds::new(&catalog, &cache);
@@ -228,6 +230,9 @@ impl Server {
     /// Stops following the store. After this nothing is served.
     pub fn close(&self) {
         self.registry.cache().stop();
+        if let Some(log) = &self.chain.audit.log {
+            log.close();
+        }
     }
 }
 

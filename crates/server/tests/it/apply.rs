@@ -251,3 +251,20 @@ async fn a_namespace_belongs_to_its_maker_but_its_finalizer_does_not() {
     let labels = json!({".": {}, "f:kubernetes.io/metadata.name": {}});
     assert_eq!(owners(&made), [entry("m", "Update", json!({"f:metadata": {"f:labels": labels}}))]);
 }
+
+#[tokio::test]
+async fn a_scale_has_an_owner_of_its_own() {
+    let server = TestServer::start().await;
+    let body = deployment("d", &json!([{"name": "c", "image": "nginx"}]));
+    server.post(&format!("{DEPLOYMENTS}?fieldManager=m"), body).await.expect(201);
+    let scale = format!("{DEPLOYMENTS}/d/scale?fieldManager=m");
+    server.patch(&scale, "merge", json!({"spec": {"replicas": 3}})).await.expect(200);
+    let live = server.get(&format!("{DEPLOYMENTS}/d")).await.json();
+    let owned = owners(&live);
+    assert_eq!(
+        owned[0],
+        ("m".into(), "Update".into(), "scale".into(), json!({"f:spec": {"f:replicas": {}}}))
+    );
+    assert_eq!(live["metadata"]["managedFields"][0].get("time"), None);
+    assert_eq!((owned.len(), owned[1].3["f:spec"].get("f:replicas")), (2, None));
+}

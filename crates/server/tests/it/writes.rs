@@ -104,7 +104,7 @@ async fn patches_change_what_they_name() {
     assert_eq!(patched["metadata"]["labels"], json!({"x": "y"}));
     server.patch(&path, "json", json!([{"op": "test", "path": "/data/n", "value": "2"}])).await.expect(422);
     server.patch(&path, "json", json!({"op": "add"})).await.expect(400);
-    server.patch(&path, "strategic-merge", json!({})).await.expect(415);
+    server.patch(&path, "other", json!({})).await.expect(415);
     server.patch(&format!("{MAPS}/none"), "merge", json!({})).await.expect(404);
     let renamed = json!([{"op": "replace", "path": "/metadata/name", "value": "q"}]);
     server.patch(&path, "json", renamed).await.expect(400);
@@ -178,4 +178,29 @@ async fn racing_writers_lose_no_update() {
     writers.join_all().await;
     let data = server.get(&format!("{MAPS}/n")).await.json()["data"].as_object().unwrap().len();
     assert_eq!(data, 200);
+}
+
+#[tokio::test]
+async fn a_workload_is_scaled_through_its_scale() {
+    let server = TestServer::start().await;
+    let all = "/apis/apps/v1/namespaces/default/deployments";
+    let labels = json!({"matchLabels": {"app": "d"}});
+    let template =
+        json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let body =
+        json!({"metadata": {"name": "d"}, "spec": {"replicas": 1, "selector": labels, "template": template}});
+    server.post(all, body).await.expect(201);
+    let scale = server.get(&format!("{all}/d/scale")).await.expect(200).json();
+    assert_eq!(scale["kind"], "Scale");
+    assert_eq!((&scale["spec"]["replicas"], &scale["status"]["selector"]), (&json!(1), &json!("app=d")));
+    let scaled =
+        server.patch(&format!("{all}/d/scale"), "merge", json!({"spec": {"replicas": 3}})).await.expect(200);
+    assert_eq!(scaled.json()["spec"]["replicas"], 3);
+    let workload = server.get(&format!("{all}/d")).await.json();
+    assert_eq!((&workload["spec"]["replicas"], &workload["metadata"]["generation"]), (&json!(3), &json!(2)));
+    let mut stale = scale;
+    stale["spec"]["replicas"] = json!(9);
+    server.ask("PUT", &format!("{all}/d/scale"), stale).await.expect(409);
+    server.patch(&format!("{all}/d/scale"), "merge", json!({"spec": {"replicas": -1}})).await.expect(422);
+    server.get(&format!("{all}/none/scale")).await.expect(404);
 }
