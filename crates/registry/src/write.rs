@@ -16,7 +16,7 @@ use meta::{Status, Value, object};
 use schema::patch::PatchKind;
 use store::{CommitError, Entry, Key, Require, Revision, Store, Txn};
 
-use owners::Owners;
+pub(crate) use owners::Owners;
 
 use crate::{Registry, Target, Written, limits, outcome, serve};
 
@@ -190,7 +190,8 @@ impl Registry {
         self.modify_as(target, options, Owners::Tracked, change).await
     }
 
-    async fn modify_as(
+    /// The same, where somebody else says who owns what.
+    pub(crate) async fn modify_as(
         &self,
         target: &Target,
         options: &WriteOptions<'_>,
@@ -246,8 +247,10 @@ impl Registry {
             }
         }
         metadata::carry_over(&mut new, &old);
-        if owners == Owners::Tracked {
-            self.own_changed(target, options, &mut new, &old);
+        match owners {
+            Owners::Tracked => self.own_changed(target, options, &mut new, &old),
+            Owners::Scaled => self.own_scaled(target, options, &mut new, &old),
+            Owners::Settled => {}
         }
         schema::apply::keep_times(&mut new, &old);
         metadata::validate_changed(target, &new, &old)?;
@@ -267,7 +270,7 @@ impl Registry {
         metadata::stamp_new(&mut object, self.clock.now());
         let has_status = target.kind.has_status(&target.group_version.version);
         target.kind.strategy.prepare_create(&mut object, has_status);
-        if owners == Owners::Tracked {
+        if owners != Owners::Settled {
             self.own_new(target, options, &mut object);
         }
         metadata::validate_new(target, &object)?;

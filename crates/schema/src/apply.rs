@@ -20,7 +20,6 @@ mod merge;
 mod path;
 mod reconcile;
 mod remove;
-mod scale;
 mod set;
 mod shape;
 #[cfg(test)]
@@ -31,8 +30,7 @@ pub use compare::Comparison;
 pub use conflict::{ApplyError, Conflict};
 pub use engine::{TypeRef, Versions};
 pub use fields_v1::FieldsError;
-pub use manage::{Request, apply, blank, keep_times, update};
+pub use manage::{Request, apply, blank, keep_times, sort_entries, update};
 pub use managers::{MAX_UPDATERS, ManagerId, Managers, ManagersError, Operation, Owned, decode, encode};
 pub use path::{PathElement, StepError, display};
-pub use scale::{from_scale, to_scale};
 pub use set::FieldSet;

@@ -14,6 +14,8 @@ use crate::{Registry, Target, WriteOptions, strategy::Special};
 pub(crate) enum Owners {
     /// Whoever writes owns what changed.
     Tracked,
+    /// The same, but it was written through `scale`.
+    Scaled,
     /// The object was made by apply.
     Settled,
 }
@@ -67,6 +69,24 @@ impl Registry {
                 None => forget(new),
             }
         }
+    }
+
+    /// Says in the new state of a workload who owns its replicas, after its scale was written.
+    pub(super) fn own_scaled(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        new: &mut Value,
+        old: &Value,
+    ) {
+        let scale = Target { subresource: "scale".to_owned(), ..target.clone() };
+        self.own_changed(&scale, options, new, old);
+        // Upstream looks for the time in the Scale's version, and never finds one.
+        let entries = object::metadata_mut(new).get_mut("managedFields").and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten().filter(|it| it["subresource"] == "scale") {
+            object::as_map_mut(entry).remove("time");
+        }
+        apply::sort_entries(new);
     }
 
     /// The object as a configuration wants it, with its owners.

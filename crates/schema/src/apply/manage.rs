@@ -103,6 +103,13 @@ pub fn keep_times(new: &mut Value, old: &Value) {
     }
 }
 
+/// Puts managedFields into upstream's order, after somebody changed their times.
+pub fn sort_entries(object: &mut Value) {
+    if let Ok(owned) = managers::decode(managed_fields(object)) {
+        put_managed_fields(object, &owned);
+    }
+}
+
 /// An object of this type in which nothing is set: what is always written is there, and empty.
 pub fn blank(schema: &Schema, ty: TypeId) -> Value {
     let mut stack = Vec::new();

@@ -1,9 +1,9 @@
-//! Owners that wrote in other versions, versions that are gone, schemas that changed, and scale.
+//! Owners that wrote in other versions, versions that are gone, and schemas that changed.
 
 use serde_json::{Value, json};
 
 use super::fixture::{Things, managers, owned};
-use crate::apply::{FieldSet, PathElement, Versions, encode, from_scale, to_scale};
+use crate::apply::Versions;
 
 fn v1(data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "s", "uid": "u"}, "data": data})
@@ -82,44 +82,4 @@ fn who_owned_parts_owns_the_whole_once_it_is_atomic() {
             "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:args": {}}}
         }})
     );
-}
-
-#[test]
-fn scale_shows_and_moves_the_replicas_only() {
-    let replicas = |version: &str| {
-        (version == "apps/v1").then(|| vec![PathElement::field("spec"), PathElement::field("replicas")])
-    };
-    let entries = json!([{
-        "manager": "m", "operation": "Update", "apiVersion": "apps/v1", "time": "2026-01-01T00:00:00Z",
-        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}, "f:selector": {}}}
-    }]);
-    let parent = crate::apply::decode(Some(&entries)).unwrap();
-    let scale = to_scale(&parent, &replicas);
-    assert_eq!(encode(&scale).unwrap()[0]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
-    assert_eq!(encode(&scale).unwrap()[0]["apiVersion"], "autoscaling/v1");
-    // Nothing changed: nothing moves.
-    let read = crate::apply::decode(encode(&scale).as_ref()).unwrap();
-    assert_eq!(from_scale(&parent, &read, "apps/v1", &replicas), parent);
-    // Somebody took them through the subresource.
-    let taken = crate::apply::decode(Some(&json!([{
-        "manager": "m", "operation": "Update", "apiVersion": "autoscaling/v1", "time": "2026-01-02T00:00:00Z",
-        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}, "subresource": "scale"
-    }])))
-    .unwrap();
-    let owners = from_scale(&parent, &taken, "apps/v1", &replicas);
-    assert_eq!(
-        encode(&owners).unwrap(),
-        json!([
-            {
-                "manager": "m", "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:spec": {"f:replicas": {}}}, "subresource": "scale"
-            },
-            {
-                "manager": "m", "operation": "Update", "apiVersion": "apps/v1", "time": "2026-01-01T00:00:00Z",
-                "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:selector": {}}}
-            }
-        ])
-    );
-    assert_eq!(to_scale(&crate::apply::Managers::new(), &replicas).len(), 0);
-    assert!(FieldSet::new().is_empty());
 }
