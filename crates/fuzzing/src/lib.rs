@@ -9,6 +9,7 @@ pub mod targets;
 
 mod encoding;
 mod identity;
+mod ownership;
 mod request;
 mod vocabulary;
 

@@ -1,6 +1,6 @@
 //! The list of targets, by the names of their binaries and corpora.
 
-use crate::{encoding, identity, request, vocabulary};
+use crate::{encoding, identity, ownership, request, vocabulary};
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
@@ -8,6 +8,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets. A new one also needs `fuzz/fuzz_targets/<name>.rs`, a `[[bin]]` in `fuzz/Cargo.toml` and
 /// `fuzz/corpus/<name>/`; a test compares the lists.
 pub const TARGETS: &[Target] = &[
+    ("apply", ownership::apply_config),
     ("audit_policy", identity::audit_policy),
     ("certificate", identity::certificate),
     ("continue_token", request::continue_token),
@@ -16,11 +17,14 @@ pub const TARGETS: &[Target] = &[
     ("json", encoding::json),
     ("json_patch", encoding::json_patch),
     ("label_selector", vocabulary::label_selector),
+    ("managed_fields", ownership::managed_fields),
     ("merge_patch", encoding::merge_patch),
     ("metadata", vocabulary::metadata),
     ("query", request::query),
+    ("strategic_patch", ownership::strategic_patch),
     ("token", identity::token),
     ("token_file", identity::token_file),
+    ("yaml", ownership::yaml_text),
 ];
 
 /// Runs the target of this name. Unknown names are a mistake of the caller.
