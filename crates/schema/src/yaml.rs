@@ -1,8 +1,12 @@
-//! YAML text to trees, as clients send configurations.
+//! YAML text to trees, as clients send configurations, and back.
 //!
 //! JSON is YAML, and most bodies are JSON: those are read as such. What is left is read with a budget for aliases,
 //! anchors, nodes and depth, and then made what the JSON reader would have made of it, so that numbers are the same.
-//! Deliberately not here: writing YAML.
+//! Start at [`parse`] and [`to_text`].
+
+mod write;
+
+pub use write::to_text;
 
 use crate::{
     Value,
@@ -14,6 +18,9 @@ const MAX_NODES: usize = 250_000;
 
 /// Aliases in a document. Manifests that people write have few.
 const MAX_ALIASES: usize = 1_000;
+
+/// Objects and lists inside each other. The reader recurses, and 128 levels overflow the stack of a thread in debug builds.
+const MAX_DEPTH: usize = 48;
 
 /// What YAML reads one document as, with its complaint if it cannot.
 pub fn parse(text: &[u8], limits: Limits) -> Result<Value, String> {
@@ -28,7 +35,7 @@ pub fn parse(text: &[u8], limits: Limits) -> Result<Value, String> {
     }
     let text = str::from_utf8(text).map_err(|_| "yaml: invalid UTF-8".to_owned())?;
     let budget = serde_saphyr::budget! {
-        max_depth: limits.max_depth,
+        max_depth: limits.max_depth.min(MAX_DEPTH),
         max_nodes: MAX_NODES,
         max_aliases: MAX_ALIASES,
         max_documents: 1,

@@ -9,8 +9,10 @@ use bytes::Bytes;
 use catalog::Schemas;
 use meta::{Status, Value};
 use schema::{
+    json::Limits,
     model::TypeId,
     protobuf::{self, ListEncoder, ProtobufError},
+    yaml,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -40,7 +42,10 @@ pub(crate) fn read(
     kind: &str,
 ) -> Result<Value, Status> {
     match media {
-        Media::Json | Media::Yaml => Err(Status::unsupported_media_type(&["application/json"])),
+        // JSON is YAML, too.
+        Media::Json | Media::Yaml => {
+            yaml::parse(bytes, Limits::REQUEST).map_err(|error| unrecognized(bytes, kind, &error))
+        }
         Media::Protobuf => {
             let lookup = |api_version: &str, sent: &str| match sent {
                 "" => find(schemas, group_version, kind),
@@ -54,16 +59,23 @@ pub(crate) fn read(
 
 /// Names what was sent, if the envelope says it, as upstream does.
 fn refuse(bytes: &[u8], kind: &str, error: &ProtobufError) -> Status {
-    Status::bad_request(match protobuf::open(bytes) {
+    match protobuf::open(bytes) {
         Ok(envelope) if !envelope.kind.is_empty() => {
             let version = envelope.api_version.rsplit('/').next().unwrap_or_default();
-            format!("{} in version {version:?} cannot be handled as a {kind}: {error}", envelope.kind)
+            let sent = envelope.kind;
+            Status::bad_request(format!(
+                "{sent} in version {version:?} cannot be handled as a {kind}: {error}"
+            ))
         }
-        _ => {
-            let shown = schema::json::summary(bytes);
-            format!("the object provided is unrecognized (must be of type {kind}): {error} ({shown})")
-        }
-    })
+        _ => unrecognized(bytes, kind, &error.to_string()),
+    }
+}
+
+fn unrecognized(bytes: &[u8], kind: &str, error: &str) -> Status {
+    let shown = schema::json::summary(bytes);
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {error} ({shown})"
+    ))
 }
 
 /// The type of a kind; `api_version` is `v1` or `apps/v1`.
@@ -124,7 +136,10 @@ fn encode(schemas: &Schemas, media: Media, text: &[u8]) -> Result<Bytes, Unfit> 
     match media {
         Media::Json => Ok(Bytes::copy_from_slice(text)),
         Media::Protobuf => to_protobuf(schemas, text),
-        Media::Yaml => Err(Unfit::NoType),
+        Media::Yaml => {
+            let value: Value = serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+            Ok(yaml::to_text(&value).into())
+        }
     }
 }
 

@@ -11,3 +11,4 @@ mod rights;
 mod shapes;
 mod watches;
 mod writes;
+mod yaml;
