@@ -11,6 +11,7 @@ mod encoding;
 mod identity;
 mod ownership;
 mod request;
+mod transcode;
 mod vocabulary;
 
 pub use targets::TARGETS;

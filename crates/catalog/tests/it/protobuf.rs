@@ -32,14 +32,21 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
+/// What kubectl sends, and its JSON.
+fn golden() -> impl Iterator<Item = (Vec<u8>, &'static str)> {
+    let mut lines = GOLDEN.lines().filter(|it| !it.starts_with('#'));
+    std::iter::from_fn(move || {
+        let (hex, text) = (lines.next()?, lines.next()?);
+        let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        Some(((0..hex.len()).step_by(2).map(digit).collect(), text))
+    })
+}
+
 #[test]
 fn the_bytes_of_kubectl_are_its_json() {
     let schemas = Schemas::new(Release::v1(33));
-    let mut lines = GOLDEN.lines().filter(|it| !it.starts_with('#'));
     let mut n_compared = 0;
-    while let (Some(hex), Some(text)) = (lines.next(), lines.next()) {
-        let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-        let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(digit).collect();
+    for (bytes, text) in golden() {
         let mut expected: Value = serde_json::from_str(text).unwrap();
         without_nulls(&mut expected);
         assert_eq!(decode(&schemas, &bytes), expected, "{text}");
@@ -200,4 +207,36 @@ impl Random {
             Scalar::IntOrString => format!("{whole}%").into(),
         }
     }
+}
+
+/// What a fuzzer does, for as long as a test may take.
+#[test]
+fn damaged_bytes_are_refused_or_mean_something() {
+    let schemas = Schemas::new(Release::v1(36));
+    let lookup = |version: &str, kind: &str| find(&schemas, version, kind);
+    let seeds: Vec<Vec<u8>> = golden().map(|it| it.0).collect();
+    let mut random = Random(42);
+    let mut n_read = 0;
+    for at in 0..20_000 {
+        let mut bytes = seeds[at % seeds.len()].clone();
+        for _ in 0..=random.below(2) {
+            let place = usize::try_from(random.below(u64::try_from(bytes.len()).unwrap())).unwrap();
+            let byte = u8::try_from(random.below(256)).unwrap();
+            match random.below(30) {
+                0 => bytes.truncate(place.max(1)),
+                1 => bytes.insert(place, byte),
+                2 => drop(bytes.remove(place)),
+                _ => bytes[place] = byte,
+            }
+            if bytes.is_empty() {
+                bytes.push(byte);
+            }
+        }
+        let Ok(value) = protobuf::decode_object(&bytes, &lookup, schemas.schema()) else { continue };
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+        let Some(ty) = lookup(text("apiVersion"), text("kind")) else { continue };
+        assert_eq!(decode(&schemas, &protobuf::encode_object(&value, schemas.schema(), ty)), value);
+        n_read += 1;
+    }
+    assert!(n_read > 1000, "only {n_read} of them were still objects");
 }
