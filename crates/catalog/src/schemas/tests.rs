@@ -1,3 +1,5 @@
+//! Cases of `schemas`.
+
 use meta::Release;
 use schema::model::{ListKind, Scalar, Type};
 

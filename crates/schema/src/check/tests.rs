@@ -1,3 +1,5 @@
+//! Cases of `check`.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Cases of `default`.
+
 use serde_json::json;
 
 use super::*;

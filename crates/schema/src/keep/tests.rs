@@ -1,3 +1,5 @@
+//! Cases of `keep`.
+
 use proptest::prelude::*;
 use serde_json::json;
 

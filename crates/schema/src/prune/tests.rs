@@ -1,3 +1,5 @@
+//! Cases of `prune`.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Cases of `validate`.
+
 use serde_json::json;
 
 use super::*;
