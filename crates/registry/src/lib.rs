@@ -36,6 +36,7 @@ pub use list::{ListOptions, ListPage, Listed};
 pub use outcome::Written;
 pub use target::Target;
 pub use watch::{WatchEvent, WatchOptions, WatchStream};
+pub use write::accept::Sent;
 pub use write::decode::as_kind;
 pub use write::{Patch, Review, WriteOptions, anything};
 

@@ -3,20 +3,27 @@
 //! A put is one store transaction: it requires the object at the state it was computed from, and the fence that
 //! proves its encoding. When somebody else was faster the store says what is there now, and the change is computed anew.
 
+pub(crate) mod accept;
 pub(crate) mod decode;
 mod metadata;
 mod namespace;
 mod owners;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use cache::Item;
 use meta::{Status, Value, object};
-use schema::patch::PatchKind;
+use schema::{
+    check::FieldValidation,
+    model::{Schema, TypeId},
+    patch::PatchKind,
+};
 use store::{CommitError, Entry, Key, Require, Revision, Store, Txn};
 
 pub(crate) use owners::Owners;
+
+use accept::{Accepted, Sent};
 
 use crate::{Registry, Target, Written, limits, outcome, serve};
 
@@ -27,6 +34,8 @@ pub struct WriteOptions<'a> {
     pub dry_run: bool,
     /// Who writes, as managedFields name it.
     pub manager: &'a str,
+    /// What to do about fields that nobody knows, or that are there twice.
+    pub field_validation: FieldValidation,
     /// Has the last word before an object is stored.
     pub review: &'a Review,
 }
@@ -75,9 +84,11 @@ impl Registry {
         &self,
         target: &Target,
         options: &WriteOptions<'_>,
-        object: Value,
+        object: impl Into<Sent>,
     ) -> Result<Written, Status> {
-        let mut object = decode::as_kind(target, object)?;
+        let typed = self.typed(target);
+        let Accepted { mut object, mut warnings } =
+            accept::accept(target, typed, options.field_validation, object.into())?;
         let warning = self.unenforced(target)?;
         metadata::settle_namespace(target, &mut object)?;
         self.check_namespace(&target.named(object::name(&object))).await?;
@@ -92,6 +103,7 @@ impl Registry {
             }
             metadata::validate_new(target, &object)?;
             (options.review)(&object, None)?;
+            accept::complete(typed, &mut object);
             let named = target.named(object::name(&object));
             match self.put_new(&named, options, &object).await {
                 Err(Setback::Raced(_)) if generated.is_some() => {}
@@ -100,7 +112,8 @@ impl Registry {
                 }
                 Err(Setback::Refused(status)) => return Err(status),
                 Ok(text) => {
-                    return Ok(Written { text, is_new: true, warnings: warning.into_iter().collect() });
+                    warnings.extend(warning);
+                    return Ok(Written { text, is_new: true, warnings });
                 }
             }
         }
@@ -112,16 +125,23 @@ impl Registry {
         &self,
         target: &Target,
         options: &WriteOptions<'_>,
-        object: Value,
+        object: impl Into<Sent>,
     ) -> Result<Written, Status> {
-        let object = decode::as_kind(target, object)?;
+        let typed = self.typed(target);
+        let Accepted { mut object, warnings } =
+            accept::accept(target, typed, options.field_validation, object.into())?;
         metadata::check_name(target, &object)?;
-        let mut object = object;
         metadata::settle_namespace(target, &mut object)?;
         let warning = self.unenforced(target)?;
-        let mut written =
-            self.modify(target, options, |old| metadata::check_put(target, &object, old)).await?;
-        written.warnings.extend(warning);
+        let change = |old: Option<&Value>| {
+            let mut new = metadata::check_put(target, &object, old)?;
+            if let Some(old) = old {
+                accept::keep_unknown(typed, &mut new, old);
+            }
+            Ok(new)
+        };
+        let mut written = self.modify(target, options, change).await?;
+        written.warnings.extend(warnings.into_iter().chain(warning));
         Ok(written)
     }
 
@@ -133,19 +153,23 @@ impl Registry {
         patch: &Patch,
     ) -> Result<Written, Status> {
         let warning = self.unenforced(target)?;
+        let typed = self.typed(target);
+        let found = Mutex::new(Vec::new());
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
-            let ty = self.type_of(target).map(|ty| (&**self.kinds.schemas().schema(), ty));
             let patched =
-                schema::patch::apply_typed(patch.kind, &patch.body, old, ty).map_err(|it| it.status())?;
-            let mut object = decode::as_kind(target, patched)?;
+                schema::patch::apply_typed(patch.kind, &patch.body, old, typed).map_err(|it| it.status())?;
+            let Accepted { mut object, warnings } =
+                accept::accept_patched(target, typed, options.field_validation, &patch.body, patched, old)?;
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
             metadata::check_name(target, &object)?;
             metadata::settle_namespace(target, &mut object)?;
             metadata::check_patched(target, &object, old)?;
             Ok(object)
         };
         let mut written = self.modify(target, options, change).await?;
-        written.warnings.extend(warning);
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        written.warnings.extend(found.into_iter().chain(warning));
         Ok(written)
     }
 
@@ -164,7 +188,7 @@ impl Registry {
                 return Err(Status::not_found(&target.kind.resource, &target.name));
             }
             let applied = self.applied(target, options, config, force, old)?;
-            let mut object = decode::as_kind(target, applied)?;
+            let mut object = accept::accept_applied(target, self.typed(target), applied, old)?;
             metadata::check_name(target, &object)?;
             metadata::settle_namespace(target, &mut object)?;
             match old {
@@ -255,6 +279,7 @@ impl Registry {
         schema::apply::keep_times(&mut new, &old);
         metadata::validate_changed(target, &new, &old)?;
         (options.review)(&new, Some(&old))?;
+        accept::complete(self.typed(target), &mut new);
         let text = self.put_changed(target, options, item, &new).await?;
         Ok(Written { text, is_new: false, warnings: Vec::new() })
     }
@@ -275,6 +300,7 @@ impl Registry {
         }
         metadata::validate_new(target, &object)?;
         (options.review)(&object, None)?;
+        accept::complete(self.typed(target), &mut object);
         let text = self.put_new(target, options, &object).await?;
         Ok(Written { text, is_new: true, warnings: Vec::new() })
     }
@@ -387,6 +413,12 @@ impl Registry {
             }
             Err(error) => Err(outcome::commit_failed(target, &error).into()),
         }
+    }
+
+    /// What the target's objects look like in the client's version; `None` if nothing is known of it.
+    fn typed(&self, target: &Target) -> Option<(&Schema, TypeId)> {
+        let ty = self.type_of(target)?;
+        Some((self.kinds.schemas().schema(), ty))
     }
 
     fn encoding(&self, target: &Target) -> Result<fleet::Encoding, Status> {

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use catalog::{Served, Verb};
 use http_body_util::BodyExt;
 use meta::{GroupResource, Status, Value};
-use registry::{Registry, Target};
+use registry::{Registry, Sent, Target};
 
 use crate::{
     answer::{self, Answer},
@@ -132,20 +132,26 @@ impl Call<'_> {
 
     /// The body as an object.
     pub(crate) async fn read_object(&mut self, body: RequestBody) -> Result<Value, Status> {
+        self.read_sent(body).await.map(|it| it.value)
+    }
+
+    /// The body as an object, with what is odd about its text.
+    pub(crate) async fn read_sent(&mut self, body: RequestBody) -> Result<Sent, Status> {
         let media = negotiate::request(&self.exchange.headers)?;
         let kind = self.body_kind();
         if media != Media::Json {
             let bytes = read_body(body).await?;
-            return self.transcoded(media, &bytes, &kind);
+            return self.transcoded(media, &bytes, &kind).map(Sent::from);
         }
         let bytes = self.read(body).await?;
-        schema::json::parse(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
+        let report = schema::json::parse_report(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
             let shown = schema::json::summary(&bytes);
             Status::bad_request(format!(
                 "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
                  error: {error} ({shown})"
             ))
-        })
+        })?;
+        Ok(Sent { value: report.value, has_duplicates: !report.duplicates.is_empty(), text: Some(bytes) })
     }
 
     /// The `DeleteOptions` of the body, if there are any.

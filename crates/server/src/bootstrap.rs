@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures_util::future;
 use meta::{GroupResource, GroupVersion, Release, Status, Value, object};
 use registry::{Registry, Target, WriteOptions};
+use schema::check::FieldValidation;
 use serde_json::json;
 
 /// The namespaces that a cluster always has.
@@ -70,7 +71,12 @@ async fn ensure(
     object: Value,
     mend: fn(&Value, &Value) -> Option<Value>,
 ) -> Result<(), Status> {
-    let options = WriteOptions { dry_run: false, manager: MANAGER, review: &registry::anything };
+    let options = WriteOptions {
+        dry_run: false,
+        manager: MANAGER,
+        field_validation: FieldValidation::Ignore,
+        review: &registry::anything,
+    };
     let existing = match registry.get(&target, "").await {
         Ok(text) => serde_json::from_slice::<Value>(&text).map_err(Status::internal)?,
         Err(status) if status.code == 404 => {

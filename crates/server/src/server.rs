@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use access::{Authorizer, Mode, Rbac, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
 use bytes::Bytes;
 use cache::{Cache, CacheConfig};
-use catalog::{Catalog, Schemas, discovery};
+use catalog::{Catalog, discovery};
 use fleet::Encodings;
 use meta::{Release, Status};
 use registry::{Kinds, Registry, RegistryConfig};
@@ -155,7 +155,7 @@ impl Server {
         let release = catalog.release();
         let dispatch = Dispatch {
             documents: discovery::documents(&catalog, &settings.server_address),
-            schemas: Schemas::new(release),
+            schemas: registry.kinds().schemas().clone(),
             catalog,
             registry: Arc::clone(&registry),
             authorizer: authorizer.clone(),

@@ -3,5 +3,6 @@
 
 mod facts;
 mod flags;
+mod objects;
 mod properties;
 mod protobuf;

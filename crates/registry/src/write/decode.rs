@@ -22,12 +22,7 @@ pub fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status> {
         api_version => api_version.to_owned(),
     };
     let version = &target.group_version.version;
-    let refuse = |why: String| {
-        Err(Status::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {want}: {why}",
-            version.as_str()
-        )))
-    };
+    let refuse = |why: String| Err(refused_as(target, &kind, &why));
     if kind != **want {
         let group = &target.group_version.group;
         let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
@@ -48,6 +43,19 @@ pub fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status> {
     map.insert("apiVersion".to_owned(), Value::from(api_version));
     object::metadata_mut(&mut body);
     Ok(body)
+}
+
+/// 400: the body is of the right kind, but cannot be read.
+pub(crate) fn refused(target: &Target, why: &str) -> Status {
+    refused_as(target, &target.kind.definition.kind, why)
+}
+
+fn refused_as(target: &Target, kind: &str, why: &str) -> Status {
+    let (version, want) = (&target.group_version.version, &target.kind.definition.kind);
+    Status::bad_request(format!(
+        "{kind} in version {:?} cannot be handled as a {want}: {why}",
+        version.as_str()
+    ))
 }
 
 /// The bytes to store.

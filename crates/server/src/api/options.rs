@@ -3,7 +3,7 @@
 use http::header::USER_AGENT;
 use meta::{FieldError, FieldErrors, FieldSelector, GroupKind, LabelSelector, Status};
 use registry::{ListOptions, Review, WatchOptions, WriteOptions};
-use schema::patch::PatchKind;
+use schema::{check::FieldValidation, patch::PatchKind};
 
 use crate::{chain::Exchange, request::Query};
 
@@ -16,7 +16,17 @@ pub(super) fn write<'a>(
     review: &'a Review,
 ) -> Result<WriteOptions<'a>, Status> {
     let dry_run = dry_run(&exchange.query, kind)?;
-    Ok(WriteOptions { dry_run, manager: manager(exchange, kind)?, review })
+    let field_validation = field_validation(&exchange.query, kind)?;
+    Ok(WriteOptions { dry_run, manager: manager(exchange, kind)?, field_validation, review })
+}
+
+/// `fieldValidation=Strict|Warn|Ignore`
+fn field_validation(query: &Query, kind: &str) -> Result<FieldValidation, Status> {
+    let value = query.get("fieldValidation");
+    FieldValidation::parse(value).ok_or_else(|| {
+        let error = FieldError::not_supported("fieldValidation", value, &FieldValidation::SUPPORTED);
+        Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", error)
+    })
 }
 
 /// The options of a patch. Who applies must say who it is, and only who applies can force.

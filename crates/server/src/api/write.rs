@@ -17,7 +17,7 @@ const PATCHES: [PatchKind; 4] = [PatchKind::Json, PatchKind::Merge, PatchKind::S
 /// `POST …`
 pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let object = call.read_object(body).await?;
+    let object = call.read_sent(body).await?;
     let review = rbac_guard::review(call);
     let options = options::write(call.exchange, "CreateOptions", &review)?;
     let written = call.registry.create(&call.target, &options, object).await?;
@@ -27,7 +27,7 @@ pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
 /// `PUT …/{name}`
 pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let object = call.read_object(body).await?;
+    let object = call.read_sent(body).await?;
     let review = rbac_guard::review(call);
     let options = options::write(call.exchange, "UpdateOptions", &review)?;
     let written = call.registry.update(&call.target, &options, object).await?;

@@ -8,6 +8,7 @@ mod lists;
 mod protobuf;
 mod requests;
 mod rights;
+mod schemas;
 mod shapes;
 mod watches;
 mod writes;

@@ -1,0 +1,143 @@
+//! From what a client sent to an object that may be stored: the schema's part of a write.
+//!
+//! **Flow.** Types are checked and unknown fields dropped ([`accept`], [`accept_patched`]), fields that hold nothing
+//! are left out, defaults of the schema and what is always written are filled in. After everything else [`complete`]
+//! does the latter for what other steps have added.
+//! Kinds without a schema pass as they are.
+
+use bytes::Bytes;
+use meta::{FieldError, GroupKind, Status, Value};
+use schema::{
+    check::{self, FieldValidation},
+    default, json, keep,
+    model::{Schema, TypeId},
+    prune,
+};
+
+use super::decode;
+use crate::Target;
+
+/// An object as a client sent it.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The tree.
+    pub value: Value,
+    /// The JSON it was read from, if it was JSON: it tells in which order fields stood.
+    pub text: Option<Bytes>,
+    /// A field is there twice.
+    pub has_duplicates: bool,
+}
+
+impl From<Value> for Sent {
+    fn from(value: Value) -> Self {
+        Self { value, text: None, has_duplicates: false }
+    }
+}
+
+/// What objects look like; `None` for kinds of which nothing is known.
+pub(super) type Typed<'a> = Option<(&'a Schema, TypeId)>;
+
+/// An object that fits its schema.
+pub(super) struct Accepted {
+    pub(super) object: Value,
+    /// Unknown and duplicate fields, if the client wants to be warned.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A whole object: for create and update. 400 if it does not fit.
+pub(super) fn accept(
+    target: &Target,
+    typed: Typed<'_>,
+    validation: FieldValidation,
+    sent: Sent,
+) -> Result<Accepted, Status> {
+    let Sent { value, text, has_duplicates } = sent;
+    let object = decode::as_kind(target, value)?;
+    let Some((schema, ty)) = typed else {
+        return Ok(Accepted { object, warnings: Vec::new() });
+    };
+    let checked = check::check(schema, ty, object).map_err(|it| decode::refused(target, &it.to_string()))?;
+    let found = match text {
+        _ if validation == FieldValidation::Ignore => Vec::new(),
+        _ if checked.unknown.is_empty() && !has_duplicates => Vec::new(),
+        Some(text) => check::strict_errors(schema, ty, &text),
+        None => checked.unknown.iter().map(|it| check::unknown_field(it)).collect(),
+    };
+    if validation == FieldValidation::Strict && !found.is_empty() {
+        return Err(decode::refused(target, &check::strict_message(&found)));
+    }
+    Ok(Accepted { object: settle(schema, ty, checked.value), warnings: found })
+}
+
+/// What a patch made of an old object. 422 if it does not fit.
+pub(super) fn accept_patched(
+    target: &Target,
+    typed: Typed<'_>,
+    validation: FieldValidation,
+    patch: &[u8],
+    patched: Value,
+    old: &Value,
+) -> Result<Accepted, Status> {
+    let Some((schema, ty)) = typed else {
+        return Ok(Accepted { object: decode::as_kind(target, patched)?, warnings: Vec::new() });
+    };
+    let shown = |patched: &Value| String::from_utf8_lossy(&json::to_vec(patched)).into_owned();
+    let refused = |patched: &str, why: &str| {
+        Status::invalid(&GroupKind::new("", ""), "", FieldError::invalid("patch", patched, why))
+    };
+    let checked = match check::check_patched(schema, ty, patched.clone(), old) {
+        Ok(checked) => checked,
+        Err(error) => return Err(refused(&shown(&patched), &error.to_string())),
+    };
+    let mut found = Vec::new();
+    if validation != FieldValidation::Ignore {
+        let report = json::parse_report(patch, json::Limits::REQUEST);
+        let duplicates = report.map(|it| it.duplicates).unwrap_or_default();
+        found.extend(duplicates.iter().map(|it| check::duplicate_field(it)));
+        found.extend(checked.unknown.iter().map(|it| check::unknown_field(it)));
+    }
+    if validation == FieldValidation::Strict && !found.is_empty() {
+        return Err(refused(&shown(&patched), &check::strict_message(&found)));
+    }
+    let object = decode::as_kind(target, checked.value)?;
+    Ok(Accepted { object: settle(schema, ty, object), warnings: found })
+}
+
+/// What applying a configuration made of an old object. Apply has its own words for fields that it does not know.
+pub(super) fn accept_applied(
+    target: &Target,
+    typed: Typed<'_>,
+    applied: Value,
+    old: Option<&Value>,
+) -> Result<Value, Status> {
+    let object = decode::as_kind(target, applied)?;
+    let Some((schema, ty)) = typed else { return Ok(object) };
+    let checked = match old {
+        Some(old) => check::check_patched(schema, ty, object, old),
+        None => check::check(schema, ty, object),
+    };
+    let checked = checked.map_err(|it| decode::refused(target, &it.to_string()))?;
+    Ok(settle(schema, ty, checked.value))
+}
+
+/// Gives back to the new state of an object what this release does not know and its client could not send.
+pub(super) fn keep_unknown(typed: Typed<'_>, new: &mut Value, old: &Value) {
+    if let Some((schema, ty)) = typed {
+        keep::keep_unknown(schema, ty, new, old);
+    }
+}
+
+/// Adds what is always written, before the object is stored.
+pub(super) fn complete(typed: Typed<'_>, object: &mut Value) {
+    if let Some((schema, ty)) = typed {
+        prune::fill_always(schema, ty, object);
+    }
+}
+
+fn settle(schema: &Schema, ty: TypeId, mut object: Value) -> Value {
+    prune::drop_empty(schema, ty, &mut object);
+    default::fill(schema, ty, &mut object);
+    // Now already, because the next steps compare it with what is stored.
+    prune::fill_always(schema, ty, &mut object);
+    object
+}
