@@ -46,7 +46,7 @@ pub fn of_object(
     api_version: &str,
 ) -> Value {
     let metadata = json!({"resourceVersion": object::resource_version(object)});
-    assemble(kind, metadata, &[object], include, now, api_version)
+    assemble(kind, &metadata, &[object], include, now, api_version)
 }
 
 /// A table of a page of a list.
@@ -59,7 +59,7 @@ pub fn of_page(
 ) -> Value {
     let objects: Vec<Value> = page.items.iter().map(|it| serve::tree(target, it)).collect();
     let objects: Vec<&Value> = objects.iter().collect();
-    assemble(&target.kind, list_metadata(page), &objects, include, now, api_version)
+    assemble(&target.kind, &list_metadata(page), &objects, include, now, api_version)
 }
 
 /// The rows of a watch event; only the first event of a watch tells the columns.
@@ -111,7 +111,7 @@ fn list_metadata(page: &ListPage) -> Value {
 
 fn assemble(
     kind: &Kind,
-    metadata: Value,
+    metadata: &Value,
     objects: &[&Value],
     include: IncludeObject,
     now: Timestamp,
