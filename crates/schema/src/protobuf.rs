@@ -2,7 +2,8 @@
 //!
 //! Responsible for: the `k8s\0` envelope, the frames of a watch, and what Go's types do on the way between both forms:
 //! a zero that is not behind a pointer is no value, a `Time` has whole seconds, bytes are base64.
-//! What the schema does not know is skipped, in both directions.
+//! What the schema does not know is skipped, in both directions. Fields of other releases are written, so that what is
+//! stored can be seen, and not read, because clients cannot add them.
 //! Deliberately not here: which form a client asks for, and which kinds there are.
 //! Start at [`decode_object`] and [`encode_object`]. Everything is bounded: [`Limits::REQUEST`] and [`MAX_DEPTH`].
 

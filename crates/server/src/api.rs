@@ -174,6 +174,9 @@ impl Call<'_> {
     /// An object that was sent in another form than JSON.
     fn transcoded(&mut self, media: Media, bytes: &[u8], kind: &str) -> Result<Value, Status> {
         let group_version = self.target.group_version.to_string();
+        if transcode::find(&self.dispatch.schemas, &group_version, &self.served.definition.kind).is_none() {
+            negotiate::untyped(media)?;
+        }
         let value = transcode::read(&self.dispatch.schemas, media, bytes, &group_version, kind)?;
         self.record.request_tree(&value);
         Ok(value)

@@ -52,6 +52,9 @@ impl Media {
 /// The media types that objects can be asked for and sent in.
 const OBJECTS: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
+/// Those of kinds without a table of field numbers.
+pub(crate) const UNTYPED: [&str; 2] = ["application/json", "application/yaml"];
+
 /// The media types that watches can be asked for in.
 const STREAMS: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
@@ -77,6 +80,14 @@ pub fn request(headers: &HeaderMap) -> Result<Media, Status> {
     match content_type(headers) {
         "" => Ok(Media::Json),
         other => Media::parse(other).ok_or_else(|| Status::unsupported_media_type(&OBJECTS)),
+    }
+}
+
+/// 415 for forms that need a table of field numbers, for kinds that have none.
+pub fn untyped(media: Media) -> Result<(), Status> {
+    match media {
+        Media::Json | Media::Yaml => Ok(()),
+        Media::Protobuf => Err(Status::unsupported_media_type(&UNTYPED)),
     }
 }
 

@@ -28,7 +28,9 @@ const LARGE: usize = 256 * 1024;
 
 /// Why an answer stays JSON.
 enum Unfit {
-    /// It is no object, or one of a kind that has no such form.
+    /// It is no object: `/version`.
+    NoObject,
+    /// It is one of a kind that has no such form.
     NoType,
 }
 
@@ -96,22 +98,20 @@ pub(crate) async fn finish(schemas: &Schemas, exchange: &Exchange, mut answer: A
     } else {
         let (schemas, text) = (schemas.clone(), text.clone());
         let work = tokio::task::spawn_blocking(move || encode(&schemas, media, &text));
-        work.await.unwrap_or(Err(Unfit::NoType))
+        work.await.unwrap_or(Err(Unfit::NoObject))
     };
-    let format = Format::default();
+    let can_stay = || answer.failure.is_some() || negotiate::reads_json(&exchange.headers);
     match result {
         Ok(bytes) => answer::fill(exchange, &mut answer, media.name(), bytes),
-        Err(Unfit::NoType) if answer.failure.is_some() || negotiate::reads_json(&exchange.headers) => {
-            answer::fill(exchange, &mut answer, Media::Json.name(), text);
+        Err(Unfit::NoType) if !can_stay() => {
+            let status = Status::not_acceptable(&negotiate::UNTYPED);
+            let refusal =
+                answer::json(exchange, status.code, Bytes::from(status.to_json()), Format::default());
+            let is_known_resource = answer.is_known_resource;
+            return Answer { is_known_resource, failure: Some(Box::new(status)), ..refusal };
         }
-        Err(Unfit::NoType) => {
-            let status = Status::not_acceptable(&["application/json", "application/yaml"]);
-            let refusal = answer::json(exchange, status.code, Bytes::from(status.to_json()), format);
-            return Answer {
-                is_known_resource: answer.is_known_resource,
-                failure: Some(Box::new(status)),
-                ..refusal
-            };
+        Err(Unfit::NoObject | Unfit::NoType) => {
+            answer::fill(exchange, &mut answer, Media::Json.name(), text);
         }
     }
     answer
@@ -137,7 +137,7 @@ fn encode(schemas: &Schemas, media: Media, text: &[u8]) -> Result<Bytes, Unfit> 
         Media::Json => Ok(Bytes::copy_from_slice(text)),
         Media::Protobuf => to_protobuf(schemas, text),
         Media::Yaml => {
-            let value: Value = serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+            let value: Value = serde_json::from_slice(text).map_err(|_| Unfit::NoObject)?;
             Ok(yaml::to_text(&value).into())
         }
     }
@@ -147,16 +147,23 @@ fn to_protobuf(schemas: &Schemas, text: &[u8]) -> Result<Bytes, Unfit> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Head {
+        // The oldest documents of discovery do without.
+        #[serde(default = "oldest")]
         api_version: String,
         kind: String,
     }
-    let Head { api_version, kind } = serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+    let Head { api_version, kind } = serde_json::from_slice(text).map_err(|_| Unfit::NoObject)?;
     let ty = find(schemas, &api_version, &kind).ok_or(Unfit::NoType)?;
     if let Some(list) = ListEncoder::new(schemas.schema(), ty) {
         return list_to_protobuf(list, text);
     }
-    let value: Value = serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+    let mut value: Value = serde_json::from_slice(text).map_err(|_| Unfit::NoType)?;
+    value["apiVersion"] = api_version.into();
     Ok(protobuf::encode_object(&value, schemas.schema(), ty).into())
+}
+
+fn oldest() -> String {
+    "v1".to_owned()
 }
 
 /// Item by item: a long list as a tree would take ten times the memory of its text.

@@ -132,7 +132,7 @@ impl Random {
         for field in &object.fields {
             // Deep objects get thin, or recursive types would never end.
             let likely = [9, 7, 4, 2, 1].get(depth).copied().unwrap_or(0);
-            if field.number != 0 && self.below(10) < likely {
+            if field.number != 0 && field.is_known && self.below(10) < likely {
                 let value = self.field(schema, field, depth);
                 map.insert(field.name.to_string(), value);
             }

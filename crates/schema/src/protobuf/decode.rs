@@ -53,8 +53,12 @@ impl<'a> Decoder<'a> {
         }
         let mut reader = Reader::new(bytes);
         while let Some((number, payload)) = reader.field()? {
-            if let Some(field) = object.fields.iter().find(|it| it.number == number && it.within == 0) {
-                self.field(field, payload, into, depth)?;
+            let mut fields = object.fields.iter();
+            if let Some(field) = fields.find(|it| it.number == number && it.within == 0) {
+                // As in a server that has never heard of it.
+                if field.is_known {
+                    self.field(field, payload, into, depth)?;
+                }
             } else if let Some(inlined) = object.inlined.iter().find(|it| it.number == number)
                 && let Some(inner) = self.schema.object(inlined.ty)
             {
@@ -101,6 +105,8 @@ impl<'a> Decoder<'a> {
                     self.map_entry(map, payload.bytes(name)?, name, inner, depth)?;
                 }
             }
+            // No numbers in one field: Go has no list then.
+            Type::List(list) if self.is_packable(list) && matches!(payload, Payload::Bytes([])) => {}
             Type::List(list) => {
                 let value = into.entry(name).or_insert_with(|| Value::Array(Vec::new()));
                 if let Value::Array(elements) = value {
@@ -178,8 +184,7 @@ impl<'a> Decoder<'a> {
         }
         // Numbers may be written one by one, or all in one field.
         if let Payload::Bytes(packed) = payload
-            && let Type::Scalar(scalar) = self.schema.get(list.element)
-            && is_packable(*scalar)
+            && self.is_packable(list)
         {
             let mut reader = Reader::new(packed);
             while !reader.is_empty() {
@@ -190,6 +195,11 @@ impl<'a> Decoder<'a> {
         }
         into.push(self.element(list.element, payload, name, depth)?);
         Ok(())
+    }
+
+    /// Whether the elements are numbers, so that they can stand in one field.
+    fn is_packable(&self, list: &ListType) -> bool {
+        matches!(self.schema.get(list.element), Type::Scalar(it) if is_packable(*it))
     }
 
     fn wrapped(

@@ -313,3 +313,28 @@ async fn long_lists_are_complete() {
     let big = |it: &&Value| it["data"]["big"].as_str().is_some_and(|it| it.len() == 10_000);
     assert_eq!(list["items"].as_array().unwrap().iter().filter(big).count(), 40);
 }
+
+#[tokio::test]
+async fn documents_and_scales_have_a_form_too() {
+    let client = Client::start().await;
+    let (code, groups) = client.ask("GET", "/apis", &Value::Null).await;
+    assert_eq!((code, &groups["kind"]), (200, &json!("APIGroupList")));
+    assert!(groups["groups"].as_array().unwrap().iter().any(|it| it["name"] == "apps"));
+    let (code, resources) = client.ask("GET", "/api/v1", &Value::Null).await;
+    assert_eq!((code, &resources["groupVersion"]), (200, &json!("v1")));
+    let pods = resources["resources"].as_array().unwrap().iter().find(|it| it["name"] == "pods").unwrap();
+    assert_eq!((&pods["namespaced"], &pods["shortNames"]), (&json!(true), &json!(["po"])));
+    assert!(pods["verbs"].as_array().unwrap().contains(&json!("watch")));
+    // This is no object, and JSON to everybody.
+    let version = client.send("GET", "/version", PROTOBUF, Vec::new()).await;
+    assert_eq!((version.code, version.content_type.as_str()), (200, "application/json"));
+
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    assert_eq!(client.ask("POST", deployments, &deployment()).await.0, 201);
+    let path = format!("{deployments}/a/scale");
+    let (code, mut scale) = client.ask("GET", &path, &Value::Null).await;
+    assert_eq!((code, &scale["apiVersion"]), (200, &json!("autoscaling/v1")), "{scale}");
+    scale["spec"]["replicas"] = json!(3);
+    let (code, scale) = client.ask("PUT", &path, &scale).await;
+    assert_eq!((code, &scale["spec"]["replicas"]), (200, &json!(3)), "{scale}");
+}
