@@ -153,6 +153,12 @@ class Facts:
                 return found
         return {}
 
+    def is_atomic(self, message):
+        """Whether the type is owned as a whole. What is said of a sibling counts only where there is no such type any more."""
+        if self.openapi.get(open_name(message)):
+            return self.merge.get(open_name(message), {}).get(".", {}).get("mapType") == "atomic"
+        return self.rules(message, ".").get("mapType") == "atomic"
+
     def is_required(self, message, name):
         for it in [message, *self.inlined_by.get(message, [])]:
             known = self.properties(it)
@@ -235,7 +241,7 @@ class Writer:
             return [f"any {short}"]
         if short in WRAPPED:
             return [f"wrapped {short} string"]
-        atomic = " atomic" if facts.rules(message, ".").get("mapType") == "atomic" else ""
+        atomic = " atomic" if facts.is_atomic(message) else ""
         lines = [f"type {short}{' kind' if is_kind else ''}{atomic}"]
         known = facts.properties(message)
         has_type_meta = (is_kind and short != "WatchEvent") or bool(known and {"apiVersion", "kind"} <= known[0])

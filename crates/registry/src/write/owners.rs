@@ -3,6 +3,9 @@
 //! What ownership means and how it moves is in `schema::apply`; here is what it needs to know of a kind: its types, its
 //! versions, and which fields a write cannot change.
 
+#[cfg(test)]
+mod tests;
+
 use catalog::Schemas;
 use meta::{GroupVersion, Status, Value, object};
 use schema::apply::{self, FieldSet, Request, TypeRef, Versions};

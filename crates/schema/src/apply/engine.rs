@@ -89,7 +89,12 @@ impl Engine<'_> {
         managers.insert(id.clone(), Owned { set, api_version: version.to_owned(), time });
         let merged = Versioned { value: Cow::Owned(merged), version: Cow::Borrowed(version) };
         let new = match before {
-            Some(before) if !before.set.is_empty() => self.prune(merged, &managers, version, &before)?,
+            Some(before) if !before.set.is_empty() => {
+                let is_same_version = before.api_version == version;
+                let named =
+                    if is_same_version { typed::empty_places(schema, ty, config) } else { FieldSet::new() };
+                self.prune(merged, &managers, version, &before, named)?
+            }
             Some(_) | None => merged,
         };
         let (managers, _) = self.transfer(live, &new, managers, id, force)?;
@@ -127,7 +132,9 @@ impl Engine<'_> {
             };
             let taken = owned.set.intersection(&changes.changed());
             if !force {
-                let paths = taken.paths().into_iter();
+                // Who owns a map or list that is not there any more has nothing against what others put into it.
+                let touched = changes.modified.union(&changes.added.leaves());
+                let paths = owned.set.intersection(&touched).paths().into_iter();
                 conflicts.extend(paths.map(|path| Conflict { manager: manager.clone(), path }));
             }
             owned.set = owned.set.difference(&taken).difference(&changes.removed);
@@ -139,22 +146,26 @@ impl Engine<'_> {
         Ok((managers, own))
     }
 
-    /// Removes what the manager applied last time, does not apply now, and nobody else owns.
+    /// Removes what the manager applied last time, does not apply now, and nobody else owns. What is `named` stays,
+    /// if only empty.
     fn prune<'v>(
         &self,
         merged: Versioned<'v>,
         managers: &Managers,
         version: &str,
         before: &Owned,
+        named: FieldSet,
     ) -> Result<Versioned<'v>, ApplyError> {
         let Some(object) = self.convert(&merged, &before.api_version)? else { return Ok(merged) };
         let (schema, ty) = self.type_of(&before.api_version)?;
         let last = before.set.with_named_fields(schema, ty);
         let pruned = object.with(remove::remove(schema, ty, &object.value, &last));
-        let pruned = self.add_back_owned(&object, pruned, managers, &before.api_version)?;
-        let mut pruned = self.add_back_dangling(&object, &pruned, &before.api_version, &last)?;
-        // What lost all of its parts is gone itself, or its old owners would be in the way of whoever sets it again.
-        remove::drop_nulls(schema, ty, pruned.value.to_mut(), Some(&object.value));
+        let pruned = self.add_back_owned(&object, pruned, managers, &before.api_version, &named)?;
+        let mut pruned = self.add_back_dangling(&object, &pruned, &before.api_version, &last, &named)?;
+        // What lost all of its parts is gone itself, unless somebody wants it, if only empty.
+        let here = managers.values().filter(|it| it.api_version == before.api_version);
+        let owned = here.fold(named, |all, it| all.union(&it.set));
+        remove::settle_nulls(schema, ty, pruned.value.to_mut(), Some(&object.value), &owned);
         let pruned = self.convert(&pruned, version)?;
         Ok(pruned.map_or(merged, Versioned::into_owned))
     }
@@ -166,8 +177,9 @@ impl Engine<'_> {
         pruned: Versioned<'v>,
         managers: &Managers,
         first: &str,
+        named: &FieldSet,
     ) -> Result<Versioned<'v>, ApplyError> {
-        let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
+        let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::from([(first, named.clone())]);
         for it in managers.values() {
             let set = owned.entry(&it.api_version).or_default();
             *set = set.union(&it.set);
@@ -197,10 +209,11 @@ impl Engine<'_> {
         pruned: &Versioned<'_>,
         version: &str,
         last: &FieldSet,
+        named: &FieldSet,
     ) -> Result<Versioned<'v>, ApplyError> {
         let Some(pruned) = self.convert(pruned, version)? else { return Ok(merged.clone()) };
         let (schema, ty) = self.type_of(version)?;
-        let kept = typed::field_set(schema, ty, &pruned.value).with_named_fields(schema, ty);
+        let kept = typed::field_set(schema, ty, &pruned.value).union(named).with_named_fields(schema, ty);
         let all = typed::field_set(schema, ty, &merged.value).with_named_fields(schema, ty);
         let gone = all.difference(&kept).intersection(last);
         Ok(merged.with(remove::remove(schema, ty, &merged.value, &gone)))

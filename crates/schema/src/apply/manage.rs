@@ -248,16 +248,21 @@ fn check_config(request: &Request<'_>, live: &Value, config: &Value) -> Result<(
         return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
     }
     let TypeRef { schema, ty } = type_of(request)?;
-    let complaints = typed::complaints(schema, Ty::Declared(ty), config);
+    let ty = Ty::Declared(ty);
+    refuse("patch", config, &typed::complaints(schema, ty, config))?;
+    refuse("live", live, &typed::live_complaints(schema, ty, live))
+}
+
+fn refuse(which: &str, object: &Value, complaints: &[String]) -> Result<(), ApplyError> {
     if complaints.is_empty() {
         return Ok(());
     }
     Err(ApplyError::Failed(format!(
-        "failed to create typed patch object ({}/{}; {}): {}",
-        meta::object::namespace(config),
-        meta::object::name(config),
-        describe_kind(config),
-        typed::join(&complaints)
+        "failed to create typed {which} object ({}/{}; {}): {}",
+        meta::object::namespace(object),
+        meta::object::name(object),
+        describe_kind(object),
+        typed::join(complaints)
     )))
 }
 

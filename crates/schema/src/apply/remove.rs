@@ -1,7 +1,7 @@
 //! Takes fields out of an object.
 //!
 //! What loses all of its parts without being in the set itself becomes null, as upstream has it: whoever decides what
-//! else is to be removed must still see that it was there. [`drop_nulls`] takes those away in the end.
+//! else is to be removed must still see that it was there. [`settle_nulls`] takes those away in the end.
 
 use std::collections::BTreeMap;
 
@@ -61,13 +61,37 @@ pub(super) fn remove(schema: &Schema, ty: Ty, value: &Value, gone: &FieldSet) ->
 
 /// Removes fields that are null, but were not null in the object before.
 pub(super) fn drop_nulls(schema: &Schema, ty: Ty, value: &mut Value, before: Option<&Value>) {
+    settle_nulls(schema, ty, value, before, &FieldSet::new());
+}
+
+/// The same after [`remove`]: what somebody owns for itself stays, empty.
+pub(super) fn settle_nulls(
+    schema: &Schema,
+    ty: Ty,
+    value: &mut Value,
+    before: Option<&Value>,
+    owned: &FieldSet,
+) {
+    let nothing = FieldSet::new();
     match (shape(schema, ty).choose(Some(value)), value) {
         (Some(Chosen::Map(map)), Value::Object(fields)) if !map.is_atomic => {
             let before = before.and_then(Value::as_object);
-            let was_null = |name: &str| before.and_then(|it| it.get(name)).is_some_and(Value::is_null);
-            fields.retain(|name, it| !it.is_null() || was_null(name));
+            let was = |name: &str| before.and_then(|it| it.get(name));
+            for (name, value) in fields.iter_mut().filter(|(_, it)| it.is_null()) {
+                match was(name) {
+                    Some(Value::Object(_)) if owned.has(&PathElement::field(name)) => {
+                        *value = Value::Object(Map::new());
+                    }
+                    Some(Value::Array(_)) if owned.has(&PathElement::field(name)) => {
+                        *value = Value::Array(Vec::new());
+                    }
+                    _ => {}
+                }
+            }
+            fields.retain(|name, it| !it.is_null() || was(name).is_some_and(Value::is_null));
             for (name, value) in fields {
-                drop_nulls(schema, map.found(name), value, before.and_then(|it| it.get(name)));
+                let owned = owned.below(&PathElement::field(name)).unwrap_or(&nothing);
+                settle_nulls(schema, map.found(name), value, was(name), owned);
             }
         }
         (Some(Chosen::List(list)), Value::Array(items)) if !list.is_atomic() => {
@@ -79,8 +103,9 @@ pub(super) fn drop_nulls(schema: &Schema, ty: Ty, value: &mut Value, before: Opt
                 .collect();
             items.retain(|it| !it.is_null());
             for item in items {
-                let old = list.step(schema, item).ok().and_then(|step| before.get(&step).copied());
-                drop_nulls(schema, list.element, item, old);
+                let Ok(step) = list.step(schema, item) else { continue };
+                let owned = owned.below(&step).unwrap_or(&nothing);
+                settle_nulls(schema, list.element, item, before.get(&step).copied(), owned);
             }
         }
         _ => {}

@@ -12,7 +12,14 @@ const MAX_COMPLAINTS: usize = 50;
 
 /// What is wrong with a configuration, in upstream's words; nothing if it is empty.
 pub(super) fn complaints(schema: &Schema, ty: Ty, value: &Value) -> Vec<String> {
-    let mut check = Check { schema, path: String::new(), complaints: Vec::new() };
+    let mut check = Check { schema, is_live: false, path: String::new(), complaints: Vec::new() };
+    check.place(ty, value);
+    check.complaints
+}
+
+/// What is wrong with an object that is there. It may have fields of other releases, and elements twice.
+pub(super) fn live_complaints(schema: &Schema, ty: Ty, value: &Value) -> Vec<String> {
+    let mut check = Check { schema, is_live: true, path: String::new(), complaints: Vec::new() };
     check.place(ty, value);
     check.complaints
 }
@@ -30,8 +37,36 @@ pub(super) fn field_set(schema: &Schema, ty: Ty, value: &Value) -> FieldSet {
     node(schema, ty, value).below
 }
 
+/// The lists and maps that a value names, but puts nothing into.
+pub(super) fn empty_places(schema: &Schema, ty: Ty, value: &Value) -> FieldSet {
+    let mut below = FieldSet::new();
+    let mut put = |step: PathElement, ty: Ty, value: &Value| {
+        let is_member =
+            value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+        let node = Node { is_member, below: empty_places(schema, ty, value) };
+        if node.is_member || !node.below.is_empty() {
+            below.nodes.insert(step, node);
+        }
+    };
+    match (shape(schema, ty).choose(Some(value)), value) {
+        (Some(Chosen::Map(map)), Value::Object(fields)) if !map.is_atomic => {
+            fields.iter().for_each(|(name, value)| put(PathElement::field(name), map.found(name), value));
+        }
+        (Some(Chosen::List(list)), Value::Array(items)) if !list.is_atomic() => {
+            for item in items {
+                if let Ok(step) = list.step(schema, item) {
+                    put(step, list.element, item);
+                }
+            }
+        }
+        _ => {}
+    }
+    below
+}
+
 struct Check<'a> {
     schema: &'a Schema,
+    is_live: bool,
     path: String,
     complaints: Vec<String>,
 }
@@ -76,6 +111,7 @@ impl Check<'_> {
         for (name, value) in fields {
             let step = PathElement::field(name);
             match map.child(name) {
+                _ if self.is_live => self.below(&step, map.found(name), value),
                 Some(ty) => self.below(&step, ty, value),
                 None => {
                     // Upstream stops at the first field that it does not know.
@@ -97,7 +133,7 @@ impl Check<'_> {
                     Err(why) => return self.complain("", &format!("element {index}: {why}")),
                 }
             };
-            if !seen.insert(step.clone()) {
+            if !seen.insert(step.clone()) && !self.is_live {
                 self.complain("", &format!("duplicate entries for key {step}"));
             }
             self.below(&step, list.element, item);

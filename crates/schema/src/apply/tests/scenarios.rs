@@ -442,3 +442,19 @@ fn live_objects_with_duplicates_can_still_be_applied_to() {
         .forced(&new, &thing(&json!({"spec": {"containers": [{"name": "a", "image": "x"}]}})));
     assert_eq!(new["spec"]["containers"], json!([{"name": "a", "image": "x"}, {"name": "b"}]));
 }
+
+#[test]
+fn nothing_is_lost_of_live_objects_that_do_not_fit() {
+    let things = Things::new();
+    let live = things.by("u").created(&thing(&json!({
+        "spec": {"containers": [{"image": "nameless"}], "unknown": {"kept": true}}
+    })));
+    let config = thing(&json!({"spec": {"containers": [{"name": "b"}]}}));
+    let error = things.by("one").apply(&live, &config, true).unwrap_err().to_string();
+    assert!(error.starts_with(
+        "failed to create typed live object (n/s; /v1, Kind=Thing): .spec.containers: element 0"
+    ));
+    let live = things.by("u").created(&thing(&json!({"spec": {"unknown": {"kept": true}}})));
+    let new = things.by("one").applied(&live, &config);
+    assert_eq!(new["spec"]["unknown"], json!({"kept": true}));
+}
