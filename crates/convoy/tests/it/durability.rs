@@ -73,7 +73,7 @@ impl Writer {
         match (write, current) {
             (Write::Delete, _) => self.client.delete(&path).await,
             (Write::Put(value), None) => self.client.post(OBJECTS, &config_map(key, value, "red")).await,
-            (Write::Put(value), Some(current)) if choice % 2 == 0 => {
+            (Write::Put(value), Some(current)) if choice.is_multiple_of(2) => {
                 let mut object = config_map(key, value, "red");
                 // Now and then a stale revision, which must be refused.
                 let stale = choice == 8;

@@ -316,7 +316,7 @@ async fn soak(name: &str, mut convoy: Convoy, mut shake: Shake) -> Result<()> {
 
 /// Gently, hard, and on etcd also the etcd below.
 async fn restart(convoy: &mut Convoy, shake: &mut Shake, number: usize) -> Result<()> {
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         convoy.term(Duration::from_secs(60)).await?;
     } else {
         convoy.kill9()?;
