@@ -276,10 +276,10 @@ impl Registry {
             Owners::Scaled => self.own_scaled(target, options, &mut new, &old),
             Owners::Settled => {}
         }
-        schema::apply::keep_times(&mut new, &old);
         metadata::validate_changed(target, &new, &old)?;
         (options.review)(&new, Some(&old))?;
         accept::complete(self.typed(target), &mut new);
+        schema::apply::keep_times(&mut new, &old);
         let text = self.put_changed(target, options, item, &new).await?;
         Ok(Written { text, is_new: false, warnings: Vec::new() })
     }

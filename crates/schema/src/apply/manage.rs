@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     Map, Value,
-    model::{Scalar, Schema, Type, TypeId},
+    model::{Schema, TypeId},
+    prune,
 };
 
 /// Who owns what was there before anybody applied.
@@ -112,57 +113,9 @@ pub fn sort_entries(object: &mut Value) {
 
 /// An object of this type in which nothing is set: what is always written is there, and empty.
 pub fn blank(schema: &Schema, ty: TypeId) -> Value {
-    let mut stack = Vec::new();
-    blank_value(schema, ty, &mut stack)
-}
-
-fn blank_value(schema: &Schema, ty: TypeId, stack: &mut Vec<TypeId>) -> Value {
-    match schema.get(ty) {
-        Type::Object(object) if !stack.contains(&ty) => {
-            stack.push(ty);
-            let always = object.fields.iter().filter(|it| it.is_always && it.is_known);
-            let fields = always.map(|it| (it.name.to_string(), blank_value(schema, it.ty, stack))).collect();
-            stack.pop();
-            Value::Object(fields)
-        }
-        Type::Object(_) => Value::Object(Map::new()),
-        Type::Scalar(scalar) => match scalar {
-            Scalar::String => Value::from(""),
-            Scalar::Bool => Value::from(false),
-            Scalar::Int32 | Scalar::Int64 | Scalar::Uint32 | Scalar::Uint64 => Value::from(0),
-            Scalar::Double | Scalar::IntOrString => Value::from(0),
-            Scalar::Quantity => Value::from("0"),
-            Scalar::Duration => Value::from("0s"),
-            Scalar::Bytes | Scalar::Time | Scalar::MicroTime => Value::Null,
-        },
-        Type::Map(_) | Type::List(_) | Type::Any => Value::Null,
-    }
-}
-
-/// Puts in what is always written, as it would be if every object were written so: who sets a part of such a field does
-/// not own the field.
-fn fill_always(schema: &Schema, ty: TypeId, value: &mut Value) {
-    match (schema.get(ty), value) {
-        (Type::Object(object), Value::Object(fields)) => {
-            for field in object.fields.iter().filter(|it| it.is_always && it.is_known) {
-                if !fields.contains_key(&*field.name) {
-                    fields.insert(field.name.to_string(), blank(schema, field.ty));
-                }
-            }
-            for (name, value) in fields {
-                if let Some(field) = object.field(name) {
-                    fill_always(schema, field.ty, value);
-                }
-            }
-        }
-        (Type::Map(map), Value::Object(fields)) => {
-            fields.values_mut().for_each(|it| fill_always(schema, map.value, it));
-        }
-        (Type::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|it| fill_always(schema, list.element, it));
-        }
-        _ => {}
-    }
+    let mut nothing = Value::Object(Map::new());
+    prune::fill_always(schema, ty, &mut nothing);
+    nothing
 }
 
 /// Ownership before the write: what the client says, if it says it well, else what is in the object.
@@ -192,8 +145,9 @@ fn update_managers(
     let nobody = ManagerId { manager: String::new(), subresource: "\0".to_owned(), ..id.clone() };
     let TypeRef { schema, ty } = type_of(request)?;
     let (mut live, mut new) = (live.clone(), new.clone());
-    fill_always(schema, ty, &mut live);
-    fill_always(schema, ty, &mut new);
+    // Who sets a part of what is always written does not own the whole.
+    prune::fill_always(schema, ty, &mut live);
+    prune::fill_always(schema, ty, &mut new);
     let live = Versioned::new(&live, request.api_version);
     let changed = Versioned::new(&new, request.api_version);
     let (mut owned, set) = engine(request).update(&live, &changed, owned, &nobody)?;
