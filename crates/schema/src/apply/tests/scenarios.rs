@@ -458,3 +458,31 @@ fn nothing_is_lost_of_live_objects_that_do_not_fit() {
     let new = things.by("one").applied(&live, &config);
     assert_eq!(new["spec"]["unknown"], json!({"kept": true}));
 }
+
+#[test]
+fn deep_objects_do_not_end_the_stack() {
+    let deep = |depth: usize, leaf: &str| (0..depth).fold(json!(leaf), |inner, _| json!({"a": inner}));
+    let work = move || {
+        let things = Things::new();
+        let live = things.by("u").created(&thing(&json!({"spec": {"raw": deep(240, "old")}})));
+        let config = thing(&json!({"spec": {"raw": deep(120, "new")}}));
+        let live = things.by("one").forced(&live, &config);
+        let live = things.by("one").forced(&live, &thing(&json!({"spec": {"raw": deep(110, "newer")}})));
+        things.by("one").applied(&live, &thing(&json!({})));
+    };
+    let worker = std::thread::Builder::new().stack_size(2 << 20).spawn(work).unwrap();
+    worker.join().unwrap();
+}
+
+#[test]
+fn wide_objects_take_time_in_proportion() {
+    let things = Things::new();
+    let wide = |value: &str| data(&(0..5_000).map(|it| (format!("k{it}"), json!(value))).collect::<Value>());
+    let live = things.by("u").created(&wide("1"));
+    let error = things.by("one").apply(&live, &wide("2"), false).unwrap_err();
+    assert!(error.to_string().starts_with("Apply failed with 5000 conflicts: "));
+    assert!(error.to_string().len() < 100_000);
+    let live = things.by("one").forced(&live, &wide("2"));
+    let live = things.by("one").applied(&live, &thing(&json!({})));
+    assert_eq!(live["data"], json!({}));
+}
