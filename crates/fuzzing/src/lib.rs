@@ -9,6 +9,7 @@ pub mod targets;
 
 mod encoding;
 mod identity;
+mod objects;
 mod ownership;
 mod request;
 mod transcode;

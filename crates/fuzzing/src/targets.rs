@@ -1,6 +1,6 @@
 //! The list of targets, by the names of their binaries and corpora.
 
-use crate::{encoding, identity, ownership, request, transcode, vocabulary};
+use crate::{encoding, identity, objects, ownership, request, transcode, vocabulary};
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
@@ -20,6 +20,7 @@ pub const TARGETS: &[Target] = &[
     ("managed_fields", ownership::managed_fields),
     ("merge_patch", encoding::merge_patch),
     ("metadata", vocabulary::metadata),
+    ("objects", objects::manifest),
     ("protobuf", transcode::protobuf),
     ("query", request::query),
     ("strategic_patch", ownership::strategic_patch),

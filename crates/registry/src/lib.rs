@@ -37,7 +37,6 @@ pub use outcome::Written;
 pub use target::Target;
 pub use watch::{WatchEvent, WatchOptions, WatchStream};
 pub use write::accept::Sent;
-pub use write::decode::as_kind;
 pub use write::{Patch, Review, WriteOptions, anything};
 
 /// All verbs on all kinds, over one store and its cache.

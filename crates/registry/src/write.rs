@@ -415,6 +415,18 @@ impl Registry {
         }
     }
 
+    /// An object that is answered and not stored, brought into shape, and warnings for its client.
+    pub fn accept(
+        &self,
+        target: &Target,
+        validation: FieldValidation,
+        sent: impl Into<Sent>,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let Accepted { object, warnings } =
+            accept::accept(target, self.typed(target), validation, sent.into())?;
+        Ok((object, warnings))
+    }
+
     /// What the target's objects look like in the client's version; `None` if nothing is known of it.
     fn typed(&self, target: &Target) -> Option<(&Schema, TypeId)> {
         let ty = self.type_of(target)?;

@@ -15,6 +15,7 @@ use catalog::{Served, Verb};
 use http_body_util::BodyExt;
 use meta::{GroupResource, Status, Value};
 use registry::{Registry, Sent, Target};
+use schema::check::FieldValidation;
 
 use crate::{
     answer::{self, Answer},
@@ -180,6 +181,11 @@ impl Call<'_> {
         let value = transcode::read(&self.dispatch.schemas, media, bytes, &group_version, kind)?;
         self.record.request_tree(&value);
         Ok(value)
+    }
+
+    /// What the client wants to happen about unknown fields; `kind` is that of the options.
+    pub(crate) fn field_validation(&self, kind: &str) -> Result<FieldValidation, Status> {
+        options::field_validation(&self.exchange.query, kind)
     }
 
     fn body_kind(&self) -> String {

@@ -16,8 +16,9 @@ use crate::{
 /// `POST` of a kind that is not stored.
 pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let object = call.read_object(body).await?;
-    let object = registry::as_kind(&call.target, object)?;
+    let sent = call.read_sent(body).await?;
+    let validation = call.field_validation("CreateOptions")?;
+    let (object, warnings) = call.registry.accept(&call.target, validation, sent)?;
     let answered = match &*call.served.definition.kind {
         "SubjectAccessReview" => access_review(call, &object, review::subject_access_review)?,
         "LocalSubjectAccessReview" => {
@@ -44,7 +45,8 @@ pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
             return Err(Status::not_implemented(message));
         }
     };
-    Ok(answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format))
+    let answer = answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format);
+    Ok(warnings.iter().fold(answer, |answer, warning| answer.warn(warning)))
 }
 
 fn access_review(

@@ -144,3 +144,55 @@ fn a_client_of_an_older_release_that_puts_back_what_it_read_strips_nothing() {
         }
     }
 }
+
+/// Puts something else into a random place.
+fn spoil(value: &mut Value, bytes: &mut impl Iterator<Item = u8>) {
+    let choice = usize::from(bytes.next().unwrap_or(0));
+    match value {
+        Value::Object(map) if !map.is_empty() && choice % 8 > 1 => {
+            let at = choice % map.len();
+            if let Some(inner) = map.values_mut().nth(at) {
+                spoil(inner, bytes);
+            }
+        }
+        Value::Array(items) if !items.is_empty() && choice % 8 > 1 => {
+            let at = choice % items.len();
+            spoil(&mut items[at], bytes);
+        }
+        Value::Object(map) if choice % 8 == 1 => {
+            map.insert("nobody\u{2019}s \"field\"".to_owned(), json!([1, null]));
+        }
+        other => {
+            *other =
+                [json!(null), json!(-1), json!(1e99), json!("x"), json!([[]]), json!({"": {}}), json!(true)]
+                    [choice % 7]
+                    .clone()
+        }
+    }
+}
+
+#[test]
+fn spoilt_objects_are_refused_or_read_and_the_complaints_agree() {
+    let schemas = Schemas::new(Release::v1(34));
+    let schema = schemas.schema();
+    let mut bytes = random().into_iter().cycle();
+    let (mut n_refused, mut n_read) = (0, 0);
+    for (name, ty) in kinds(&schemas, Release::v1(34)) {
+        for _ in 0..20 {
+            let mut object = value(schema, ty, &mut bytes, 0, true);
+            spoil(&mut object, &mut bytes);
+            let text = serde_json::to_vec(&object).unwrap();
+            let mut told = check::strict_errors(schema, ty, &text);
+            let Ok(checked) = check::check(schema, ty, object) else {
+                n_refused += 1;
+                continue;
+            };
+            n_read += 1;
+            let mut found: Vec<_> = checked.unknown.iter().map(|it| check::unknown_field(it)).collect();
+            told.sort();
+            found.sort();
+            assert_eq!(found, told, "{name}");
+        }
+    }
+    assert!(n_refused > 100 && n_read > 100, "{n_refused} refused, {n_read} read");
+}

@@ -6,7 +6,7 @@ use meta::{GroupVersion, Status, StorageVersion, Value, object, validate};
 use crate::Target;
 
 /// The body as an object of the target's kind, or 400 in upstream's words. Missing `apiVersion` and `kind` are filled in.
-pub fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status> {
+pub(crate) fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status> {
     let want = &target.kind.definition.kind;
     if !body.is_object() {
         return Err(Status::bad_request(format!(

@@ -21,7 +21,7 @@ pub(super) fn write<'a>(
 }
 
 /// `fieldValidation=Strict|Warn|Ignore`
-fn field_validation(query: &Query, kind: &str) -> Result<FieldValidation, Status> {
+pub(super) fn field_validation(query: &Query, kind: &str) -> Result<FieldValidation, Status> {
     let value = query.get("fieldValidation");
     FieldValidation::parse(value).ok_or_else(|| {
         let error = FieldError::not_supported("fieldValidation", value, &FieldValidation::SUPPORTED);

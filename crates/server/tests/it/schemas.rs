@@ -170,3 +170,19 @@ async fn an_older_release_loses_nothing_that_a_newer_one_stored() {
     assert_eq!(warnings(&added), [format!("299 - \"unknown field \\\"{field}\\\"\"")]);
     assert_eq!(at(&added.json()), Value::Null);
 }
+
+#[tokio::test]
+async fn reviews_are_checked_too() {
+    let server = TestServer::start().await;
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let wrong = json!({"spec": {"resourceAttributes": {"verb": 1}}});
+    assert_eq!(
+        server.post(path, wrong).await.expect(400).message(),
+        "SelfSubjectAccessReview in version \"v1\" cannot be handled as a SelfSubjectAccessReview: json: cannot unmarshal \
+         number into Go struct field ResourceAttributes.spec.resourceAttributes.verb of type string"
+    );
+    let odd = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}, "x": 1}});
+    let answer = server.post(path, odd).await.expect(201);
+    assert_eq!(warnings(&answer), ["299 - \"unknown field \\\"spec.x\\\"\""]);
+    assert_eq!(answer.json()["status"]["allowed"], true);
+}
