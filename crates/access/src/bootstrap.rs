@@ -15,7 +15,7 @@
 //! `core` for the group without a name; `events` for the rule about writing events. `collects=X` is an aggregated
 //! role, `into=X` the label that has it collected; `since=34` means from release 1.34 on.
 //!
-//! Deliberately not here: writing them to a store. Start reading at [`bootstrap()`] and [`reconcile`].
+//! Deliberately not here: writing them to a store. Start reading at [`bootstrap()`] and [`reconcile()`].
 
 mod reconcile;
 

@@ -25,7 +25,7 @@ pub struct Answer {
     pub is_known_resource: bool,
     /// The failure that the answer tells.
     pub failure: Option<Box<Status>>,
-    /// The form that was asked for. The body is JSON until [`crate::transcode`] had it.
+    /// The form that was asked for. The body is JSON until `transcode` had it.
     pub media: Media,
 }
 

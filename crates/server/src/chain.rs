@@ -1,4 +1,4 @@
-//! The path of a request: every request takes the steps of [`Chain::steps`], top to bottom.
+//! The path of a request: every request takes the steps of `Chain::steps`, top to bottom.
 //!
 //! Responsible for the order of the steps and for what every answer carries.
 //! Deliberately not here: what a step does; each lives in a module of its own. Routes are in [`crate::dispatch`].

@@ -46,7 +46,7 @@ pub fn write(path: &Path, contents: &[u8], access: Access) -> Result<(), WriteEr
     write_all(&[NewFile { path: path.to_owned(), contents: contents.to_vec(), access }])
 }
 
-/// Writes each of the files as [`write`] does, in this order. All reach the disk together, so that a dozen cost
+/// Writes each of the files as [`write()`] does, in this order. All reach the disk together, so that a dozen cost
 /// little more than one.
 pub fn write_all(files: &[NewFile]) -> Result<(), WriteError> {
     let drafts: Vec<Draft<'_>> = files.iter().map(Draft::create).collect::<Result<_, _>>()?;

@@ -1,6 +1,6 @@
 //! Which form a client wants, and sends.
 //!
-//! Objects are made, and stored, as JSON; how they become something else is in [`crate::transcode`]. Shapes that this
+//! Objects are made, and stored, as JSON; how they become something else is in `transcode`. Shapes that this
 //! server does not make are skipped in `Accept`, so that a client that also names a plain object gets that.
 
 use bytes::Bytes;
