@@ -51,7 +51,14 @@ pub(super) fn accept(
     validation: FieldValidation,
     sent: Sent,
 ) -> Result<Accepted, Status> {
-    let Sent { value, text, has_duplicates } = sent;
+    let Sent { mut value, text, has_duplicates } = sent;
+    if value.is_null() {
+        // To Go this is an object in which nothing is set.
+        value = Value::Object(meta::Map::new());
+    }
+    if let Some(text) = &text {
+        decode::check_head(target, &value, text)?;
+    }
     let object = decode::as_kind(target, value)?;
     let Some((schema, ty)) = typed else {
         return Ok(Accepted { object, warnings: Vec::new() });

@@ -45,6 +45,29 @@ pub(crate) fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status>
     Ok(body)
 }
 
+/// Whether kind and version of a body can be read at all, or 400 in the words of upstream's first look at it.
+pub(crate) fn check_head(target: &Target, body: &Value, text: &[u8]) -> Result<(), Status> {
+    const HEAD: &str = "type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+                        \"json:\\\"kind,omitempty\\\"\" }";
+    let refuse = |what: &Value, place: String| {
+        let want = &target.kind.definition.kind;
+        let what = schema::json::type_name(what);
+        let shown = schema::json::summary(text);
+        Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {want}): couldn't get version/kind; json parse \
+             error: json: cannot unmarshal {what} into Go {place} ({shown})"
+        )))
+    };
+    let Value::Object(map) = body else { return refuse(body, format!("value of {HEAD}")) };
+    for field in ["apiVersion", "kind"] {
+        match map.get(field) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(other) => return refuse(other, format!("struct field .{field} of type string")),
+        }
+    }
+    Ok(())
+}
+
 /// 400: the body is of the right kind, but cannot be read.
 pub(crate) fn refused(target: &Target, why: &str) -> Status {
     refused_as(target, &target.kind.definition.kind, why)

@@ -51,6 +51,26 @@ async fn values_of_the_wrong_type_are_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
+async fn bodies_that_are_no_objects_are_refused_in_upstreams_words() {
+    let server = TestServer::start().await;
+    let prefix = "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse \
+                  error: json: cannot unmarshal";
+    for (text, want) in [
+        (
+            "[1]",
+            "array into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+             \"json:\\\"kind,omitempty\\\"\" } (5b315d)",
+        ),
+        ("{\"kind\":5}", "number into Go struct field .kind of type string ({\"kind\":5})"),
+    ] {
+        let answer = server.send_text("POST", MAPS, &[ADMIN], text.to_owned()).await.expect(400);
+        assert_eq!(answer.message(), format!("{prefix} {want}"));
+    }
+    let nothing = server.send_text("POST", MAPS, &[ADMIN], "null".to_owned()).await.expect(422);
+    assert!(nothing.message().contains("name or generateName is required"), "{}", nothing.message());
+}
+
+#[tokio::test]
 async fn unknown_fields_are_refused_told_or_dropped_as_the_client_wishes() {
     let server = TestServer::start().await;
     let map = |name: &str| json!({"metadata": {"name": name}, "data": {"k": "v"}, "nope": 1});
