@@ -33,7 +33,15 @@ pub(super) fn build(table: &[TypeRow<'_>], release: Release) -> Option<(Schema, 
 }
 
 fn full_name(row: &TypeRow<'_>) -> String {
-    format!("{}.{}", row.package.name, row.name)
+    [row.package.name, ".", row.name].concat()
+}
+
+/// What makes two types without a name the same.
+#[derive(PartialEq, Eq, Hash)]
+enum Shared<'a> {
+    Scalar(Scalar),
+    List { element: TypeId, keys: Option<&'a str>, is_set: bool },
+    Map { value: TypeId, is_atomic: bool },
 }
 
 struct Builder<'a> {
@@ -41,8 +49,8 @@ struct Builder<'a> {
     schema: Schema,
     /// Every name once.
     texts: HashMap<&'a str, Arc<str>>,
-    /// Scalars, lists and maps that were added already, by how the table writes them.
-    shared: HashMap<String, TypeId>,
+    /// Scalars, lists and maps that were added already.
+    shared: HashMap<Shared<'a>, TypeId>,
     rows: HashMap<String, &'a TypeRow<'a>>,
     packages: HashMap<&'a str, &'a str>,
 }
@@ -134,13 +142,15 @@ impl<'a> Builder<'a> {
                 None if field.is_set => ListKind::Set,
                 None => ListKind::Atomic,
             };
-            let key = format!("[] {element:?} {kind:?}");
+            let key = Shared::List { element, keys: field.keys, is_set: field.is_set };
             return Some(self.share(key, Type::List(ListType { element, kind, is_wrapped: false })));
         }
         if let Some(value) = field.ty.strip_prefix("{}") {
             let value = self.named(row, value)?;
-            let key = format!("{{}} {value:?} {}", field.is_atomic);
-            return Some(self.share(key, Type::Map(MapType { value, is_atomic: field.is_atomic })));
+            let is_atomic = field.is_atomic;
+            return Some(
+                self.share(Shared::Map { value, is_atomic }, Type::Map(MapType { value, is_atomic })),
+            );
         }
         self.named(row, field.ty)
     }
@@ -148,22 +158,25 @@ impl<'a> Builder<'a> {
     /// The number of a scalar, or of a type with a name.
     fn named(&mut self, row: &TypeRow<'_>, ty: &str) -> Option<TypeId> {
         if let Some(scalar) = scalar(ty) {
-            return Some(self.share(ty.to_owned(), Type::Scalar(scalar)));
+            return Some(self.share(Shared::Scalar(scalar), Type::Scalar(scalar)));
         }
         let name = self.resolve(row, ty);
-        self.rows.contains_key(&name).then(|| self.schema.reserve(&name.into()))
+        match self.schema.find(&name) {
+            Some(id) => Some(id),
+            None => self.rows.contains_key(&name).then(|| self.schema.reserve(&name.into())),
+        }
     }
 
     fn resolve(&self, row: &TypeRow<'_>, ty: &str) -> String {
         match ty.rsplit_once('.') {
             Some((alias, name)) => {
-                format!("{}.{name}", self.packages.get(alias).copied().unwrap_or_default())
+                [self.packages.get(alias).copied().unwrap_or_default(), ".", name].concat()
             }
-            None => format!("{}.{ty}", row.package.name),
+            None => [row.package.name, ".", ty].concat(),
         }
     }
 
-    fn share(&mut self, key: String, ty: Type) -> TypeId {
+    fn share(&mut self, key: Shared<'a>, ty: Type) -> TypeId {
         if let Some(id) = self.shared.get(&key) {
             return *id;
         }
