@@ -238,3 +238,52 @@ fn is_empty_at(object: &Value, path: &[PathElement]) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     })
 }
+
+/// Specs in which the names are right and little else.
+fn misshapen() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        Just(json!([])),
+        Just(json!({})),
+        any::<i8>().prop_map(Value::from),
+        "[ab]".prop_map(Value::from)
+    ];
+    leaf.prop_recursive(5, 24, 4, |inner| {
+        let key = prop::sample::select(vec![
+            "replicas",
+            "selector",
+            "matchLabels",
+            "containers",
+            "tags",
+            "raw",
+            "name",
+            "image",
+            "args",
+            "ports",
+            "port",
+            "env",
+            "a",
+            "b",
+        ]);
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::btree_map(key, inner, 0..4).prop_map(|it| json!(it)),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_can_be_applied_can_be_applied_again(live in misshapen(), first in misshapen(), config in misshapen()) {
+        let things = Things::new();
+        let wrap = |spec: &Value| json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"uid": "u", "name": "s"}, "spec": spec});
+        let live = things.by("u").created(&wrap(&live));
+        let live = things.by("one").apply(&live, &wrap(&first), true).unwrap_or(live);
+        let Ok(once) = things.by("one").apply(&live, &wrap(&config), true) else { return Ok(()) };
+        prop_assume!(!managers(&once).is_empty());
+        let twice = things.by("one").at("2026-02-02T00:00:00Z").apply(&once, &wrap(&config), false);
+        prop_assert_eq!(twice, Ok(once));
+    }
+}
