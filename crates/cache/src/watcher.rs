@@ -1,6 +1,12 @@
 //! A reader of a collection's changes: a position in the shared history, and nothing buffered.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use store::Revision;
 use tokio::sync::watch;
@@ -27,6 +33,8 @@ pub struct Watcher {
     after: Revision,
     scope: Box<str>,
     wants_progress: bool,
+    /// The greatest position that was told.
+    told: AtomicU64,
 }
 
 impl Watcher {
@@ -37,7 +45,15 @@ impl Watcher {
         after: Revision,
         scope: &str,
     ) -> Self {
-        Self { collection, changed, cursor, after, scope: scope.into(), wants_progress: false }
+        Self {
+            collection,
+            changed,
+            cursor,
+            after,
+            scope: scope.into(),
+            wants_progress: false,
+            told: AtomicU64::new(0),
+        }
     }
 
     /// Waits for the next step. Dropping the future loses nothing.
@@ -81,7 +97,9 @@ impl Watcher {
             Ok(Some(next)) => next.revision.previous(),
             Err(_) => self.after,
         };
-        position.max(self.after)
+        // Who has fallen behind knows at least what was told before; going back would make a client see events twice.
+        let position = position.max(self.after).get();
+        Revision::new(self.told.fetch_max(position, Ordering::Relaxed).max(position))
     }
 
     fn look(&mut self) -> Result<Option<Arc<Change>>, Expired> {

@@ -51,6 +51,8 @@ pub enum Deleted {
         /// What is told about it.
         uid: String,
     },
+    /// The object is gone; this is what it was, in the client's version.
+    Last(Bytes),
     /// The object is marked and still there, in the client's version.
     Marked(Bytes),
 }
@@ -111,6 +113,9 @@ impl Registry {
             Plan::Remove => {
                 if !is_dry {
                     self.remove(target, item).await?;
+                }
+                if target.kind.strategy.returns_deleted {
+                    return Ok(Deleted::Last(serve::object(target, item)));
                 }
                 Ok(Deleted::Gone { uid: object::uid(&old).to_owned() })
             }

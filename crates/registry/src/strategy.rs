@@ -16,6 +16,8 @@ pub struct Strategy {
     pub can_create_on_update: bool,
     /// A client may set `status` when it creates the object.
     pub keeps_status_on_create: bool,
+    /// A DELETE answers with the object that is gone instead of a Status.
+    pub returns_deleted: bool,
     /// Code of its own.
     pub special: Special,
 }
@@ -46,6 +48,7 @@ impl Strategy {
                     | ("coordination.k8s.io", "leases")
                     | ("rbac.authorization.k8s.io", _)
             ),
+            returns_deleted: returns_deleted(group, resource),
             keeps_status_on_create: matches!((group, resource), ("", "nodes")),
             special: match (group, resource) {
                 ("", "namespaces") => Special::Namespace,
@@ -135,6 +138,25 @@ fn has_generation(group: &str, resource: &str) -> bool {
             | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
             | ("apiextensions.k8s.io", "customresourcedefinitions")
             | ("resource.k8s.io", "deviceclasses" | "resourceslices" | "devicetaintrules")
+    )
+}
+
+fn returns_deleted(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        (
+            "",
+            "pods"
+                | "podtemplates"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "resourcequotas"
+                | "services"
+                | "serviceaccounts"
+        ) | (
+            "storage.k8s.io",
+            "csidrivers" | "csinodes" | "storageclasses" | "volumeattachments" | "volumeattributesclasses"
+        ) | ("resource.k8s.io", _)
     )
 }
 

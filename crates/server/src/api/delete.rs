@@ -19,7 +19,7 @@ pub(super) async fn delete(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
         Deleted::Gone { uid } => {
             Bytes::from(Status::deleted(call.resource(), &call.target.name, &uid).to_json())
         }
-        Deleted::Marked(text) => text,
+        Deleted::Marked(text) | Deleted::Last(text) => text,
     };
     call.record.response_object(&text);
     Ok(answer::json(call.exchange, 200, text, format))

@@ -48,7 +48,8 @@ async fn a_pod_on_a_node_gets_time_to_stop() {
     let pods = "/api/v1/namespaces/default/pods";
     let pod = |name: &str, node: &str| json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
     server.post(pods, pod("nowhere", "")).await.expect(201);
-    server.ask("DELETE", &format!("{pods}/nowhere"), Value::Null).await.expect(200);
+    let gone = server.ask("DELETE", &format!("{pods}/nowhere"), Value::Null).await.expect(200).json();
+    assert_eq!(gone["kind"], "Pod", "typed clients read a Pod here");
     server.get(&format!("{pods}/nowhere")).await.expect(404);
     server.post(pods, pod("runs", "n1")).await.expect(201);
     let path = format!("{pods}/runs");
