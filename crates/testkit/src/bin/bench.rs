@@ -29,6 +29,9 @@ async fn main() -> Result<()> {
         println!("{:#}", table.to_json());
     } else {
         println!("{table}");
+        // Figures from a machine that was busy with something else say little.
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        println!("load average at the end: {}", load.trim());
     }
     Ok(())
 }
