@@ -232,6 +232,17 @@ impl Convoy {
         line.trim().trim_end_matches(" kB").trim().parse().context("VmRSS must be a number")
     }
 
+    /// Processor time the process has used.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let pid = self.pid().context("the server does not run")?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name in parentheses may hold spaces; user and system time are the 12th and 13th field after it.
+        let fields = stat.rsplit_once(')').context("the name must end")?.1.split_whitespace();
+        let ticks: Vec<u64> = fields.skip(11).take(2).filter_map(|it| it.parse().ok()).collect();
+        // Linux counts in hundredths of a second.
+        Ok(Duration::from_millis(ticks.iter().sum::<u64>() * 10))
+    }
+
     /// Everything the server has said.
     pub fn log(&self) -> String {
         std::fs::read(self.log_file()).map(|it| String::from_utf8_lossy(&it).into_owned()).unwrap_or_default()

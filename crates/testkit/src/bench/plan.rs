@@ -114,34 +114,22 @@ async fn reads_and_writes(plan: &Plan, table: &mut Table, ceiling: (f64, f64)) -
     load::send_all(&target, 16, 1_000, creates(&target, "c")).await?;
 
     let request = target.request("GET", &format!("{CONFIG_MAPS}/c-7"), b"");
-    let get = load::run(&target, 16, plan.time(), 200, always(request)).await?;
-    let note = format!(
-        "{}, {:.0} % of the ceiling (aim: 70 %)",
-        latency(&get),
-        100.0 * get.per_second() / ceiling.0
-    );
-    table.add(
-        "GET 1 KB ConfigMap, 16 connections",
-        Aim::AtLeast(10.0 * REFERENCE_GET),
-        get.per_second(),
-        "/s",
-        note,
-    );
+    let (get, cost) = loaded(plan, &convoy, &target, 16, 200, always(request)).await?;
+    let share = 100.0 * get.per_second() / ceiling.0;
+    let aim = Aim::AtLeast(10.0 * REFERENCE_GET);
+    let note = format!("{cost}, {share:.0} % of the ceiling (aim: 70 %)");
+    table.add("GET 1 KB ConfigMap, 16 connections", aim, get.per_second(), "/s", note);
 
     let request = target.request("GET", CONFIG_MAPS, b"");
-    let list = load::run(&target, 8, plan.time(), 200, always(request)).await?;
-    let note = format!(
-        "{}, {:.0} MB/s, {:.0} % of the ceiling (aim: 70 %)",
-        latency(&list),
-        list.megabytes_per_second(),
-        100.0 * list.per_second() / ceiling.1
-    );
+    let (list, cost) = loaded(plan, &convoy, &target, 8, 200, always(request)).await?;
+    let (rate, share) = (list.megabytes_per_second(), 100.0 * list.per_second() / ceiling.1);
     let aim = Aim::AtLeast(12.0 * REFERENCE_LIST);
+    let note = format!("{cost}, {rate:.0} MB/s, {share:.0} % of the ceiling (aim: 70 %)");
     table.add("LIST 1,000 x 1 KB, 8 connections", aim, list.per_second(), "/s", note);
 
-    let create = load::run(&target, 16, plan.time(), 201, creates(&target, "d")).await?;
+    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, "d")).await?;
     let aim = Aim::AtLeast(5.0 * REFERENCE_CREATE);
-    let note = format!("{}, fsynced", latency(&create));
+    let note = format!("{cost}, fsynced");
     table.add("CREATE 1 KB, 16 connections, embedded", aim, create.per_second(), "/s", note);
     Ok(())
 }
@@ -151,11 +139,29 @@ async fn create_on_etcd(plan: &Plan, table: &mut Table) -> Result<()> {
     let options = Options::etcd(&plan.convoy.to_string_lossy(), &etcd.url(), "/bench");
     let convoy = Convoy::start(options).await?;
     let target = prepare(&convoy).await?;
-    let create = load::run(&target, 16, plan.time(), 201, creates(&target, "d")).await?;
+    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, "d")).await?;
     let aim = Aim::AtLeast(3.0 * REFERENCE_CREATE);
-    let note = format!("{}, one etcd member with fsync", latency(&create));
+    let note = format!("{cost}, one etcd member with fsync");
     table.add("CREATE 1 KB, 16 connections, etcd", aim, create.per_second(), "/s", note);
     Ok(())
+}
+
+/// Load on a server, and what an answer took: for the client to wait, for the server to compute.
+async fn loaded(
+    plan: &Plan,
+    convoy: &Convoy,
+    target: &Target,
+    connections: usize,
+    expected: u16,
+    make: MakeRequest,
+) -> Result<(Load, String)> {
+    let before = convoy.cpu_time()?;
+    let load = load::run(target, connections, plan.time(), expected, make).await?;
+    let used = convoy.cpu_time()?.saturating_sub(before);
+    let (p50, p99) = (ms(load.latency.percentile(50)), ms(load.latency.percentile(99)));
+    let cpu = used.as_secs_f64() * 1e6 / float(load.requests);
+    let cost = format!("p50 {p50:.2} ms, p99 {p99:.2} ms, {cpu:.0} us of CPU each");
+    Ok((load, cost))
 }
 
 async fn fan_out(plan: &Plan, table: &mut Table) -> Result<()> {
@@ -224,10 +230,6 @@ fn creates(target: &Target, prefix: &'static str) -> MakeRequest {
 fn always(request: Vec<u8>) -> MakeRequest {
     let request: Arc<[u8]> = request.into();
     Arc::new(move |_| Arc::clone(&request))
-}
-
-fn latency(load: &Load) -> String {
-    format!("p50 {:.2} ms, p99 {:.2} ms", ms(load.latency.percentile(50)), ms(load.latency.percentile(99)))
 }
 
 fn ms(time: Duration) -> f64 {
