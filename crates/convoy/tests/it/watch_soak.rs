@@ -321,7 +321,9 @@ async fn restart(convoy: &mut Convoy, shake: &mut Shake, number: usize) -> Resul
     } else {
         convoy.kill9()?;
     }
-    if let Shake::Etcd(etcd) = shake {
+    if let Shake::Etcd(etcd) = shake
+        && tools::etcd_may_be_killed("killing etcd under watchers")
+    {
         etcd.kill9()?;
         etcd.restart().await?;
     }
