@@ -28,6 +28,7 @@ pub fn check() -> Result<()> {
     }
     faults.extend(orphans::faults(&root, &files));
     faults.extend(decision_faults(&root)?);
+    faults.extend(map_faults(&root)?);
     if !faults.is_empty() {
         bail!("tidy: {} fault(s)\n  {}", faults.len(), faults.join("\n  "));
     }
@@ -110,6 +111,18 @@ fn decision_faults(root: &Path) -> Result<Vec<String>> {
     let numbered = (1..).zip(&names);
     let wrong = numbered.filter(|(number, name)| !name.starts_with(&format!("{number:04}-")));
     Ok(wrong.map(|(number, name)| format!("docs/decisions/{name}: expected number {number:04}")).collect())
+}
+
+/// The map must not lead astray: every `crate/file.rs` that ARCHITECTURE.md names exists.
+fn map_faults(root: &Path) -> Result<Vec<String>> {
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("ARCHITECTURE.md")?;
+    let exists = |name: &str| {
+        let below =
+            name.split_once('/').map(|(first, rest)| root.join("crates").join(first).join("src").join(rest));
+        root.join(name).is_file() || below.is_some_and(|it| it.is_file())
+    };
+    let quoted = page.split('`').skip(1).step_by(2).filter(|it| it.contains('/') && it.ends_with(".rs"));
+    Ok(quoted.filter(|it| !exists(it)).map(|it| format!("ARCHITECTURE.md: there is no {it}")).collect())
 }
 
 fn has_word(line: &str, word: &str) -> bool {
