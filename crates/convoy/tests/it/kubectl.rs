@@ -1,6 +1,4 @@
 //! kubectl as a user types it, on both stores. Loud when there is none.
-//!
-//! `apply`, `edit`, `replace` and `create -f` need OpenAPI documents and are not here yet.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -75,6 +73,7 @@ fn run(convoy: &Convoy, test: &str) {
     changes(&kubectl);
     selection(&kubectl);
     watching(&kubectl);
+    files(&kubectl);
     rights(&kubectl);
 }
 
@@ -224,6 +223,40 @@ fn watching(kubectl: &Kubectl<'_>) {
     kubectl.ok("-n shop delete pod shell --wait");
     kubectl.ok("-n shop delete deployment,service,ingress web");
     kubectl.ok("-n shop delete configmaps --all");
+}
+
+/// Manifests: what needs the OpenAPI documents, strategic merge patches and server-side apply.
+fn files(kubectl: &Kubectl<'_>) {
+    let write = |name: &str, colour: &str| {
+        let path = kubectl.convoy.home().join(name);
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: palette\n  namespace: shop\ndata:\n  colour: {colour}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (red, blue, green) =
+        (write("red.yaml", "red"), write("blue.yaml", "blue"), write("green.yaml", "green"));
+    let colour = || kubectl.ok("-n shop get configmap palette -o 'jsonpath={.data.colour}'");
+    assert_eq!(kubectl.ok(&format!("create -f {red} --save-config")).trim(), "configmap/palette created");
+    assert_eq!(kubectl.ok(&format!("apply -f {red}")).trim(), "configmap/palette unchanged");
+    let changed = kubectl.command(&format!("diff -f {blue}")).output().unwrap();
+    assert_eq!(changed.status.code(), Some(1), "{}", String::from_utf8_lossy(&changed.stderr));
+    assert!(String::from_utf8_lossy(&changed.stdout).contains("+  colour: blue"));
+    assert_eq!(kubectl.ok(&format!("apply -f {blue}")).trim(), "configmap/palette configured");
+    assert_eq!(colour(), "blue");
+    assert_eq!(kubectl.ok(&format!("replace -f {green}")).trim(), "configmap/palette replaced");
+    assert_eq!(colour(), "green");
+    let conflict = kubectl.refused(&format!("apply --server-side --field-manager=painter -f {red}"));
+    assert!(conflict.contains("conflict") && conflict.contains(".data.colour"), "{conflict}");
+    kubectl.ok(&format!("apply --server-side --field-manager=painter --force-conflicts -f {red}"));
+    assert_eq!(colour(), "red");
+    let wrong = kubectl.convoy.home().join("wrong.yaml");
+    std::fs::write(&wrong, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: wrong\ndatta: {}\n").unwrap();
+    let said = kubectl.refused(&format!("-n shop create -f {}", wrong.display()));
+    assert!(said.contains("unknown field \"datta\""), "{said}");
+    assert!(kubectl.ok("explain configmap.data").contains("FIELD: data"));
+    assert_eq!(kubectl.ok(&format!("delete -f {red}")).trim(), "configmap \"palette\" deleted");
 }
 
 fn rights(kubectl: &Kubectl<'_>) {
