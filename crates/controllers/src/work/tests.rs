@@ -1,6 +1,6 @@
 //! The loop with passes that count, fail, wait and panic. Time stands still except where tokio moves it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use futures_util::stream;
 
@@ -29,11 +29,18 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn a_change_during_a_pass_leads_to_one_more() {
-    let seen = run_for(Duration::from_secs(10), &["a", "a", "a"], |_, _| async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    // The first pass lasts from 0 to 1 s; the later changes come in the middle of it.
+    let half = Duration::from_millis(500);
+    let during = stream::once(tokio::time::sleep(half)).flat_map(|()| stream::iter(["a", "a"]));
+    let triggers = stream::iter(["a"]).chain(during).chain(stream::pending()).map(str::to_owned);
+    let passes = Cell::new(0);
+    let reconcile = |_| async {
+        passes.set(passes.get() + 1);
+        tokio::time::sleep(half * 2).await;
         Ok(Next::OnChange)
-    });
-    assert_eq!(seen.await, ["a", "a"]);
+    };
+    let _ = tokio::time::timeout(half * 20, work("test", triggers, reconcile)).await;
+    assert_eq!(passes.get(), 2);
 }
 
 #[tokio::test(start_paused = true)]
