@@ -95,10 +95,9 @@ impl FieldError {
         }
     }
 
-    /// The text is none of the supported ones.
+    /// The text is none of the supported ones, which are shown in the order given.
     pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
-        let mut names: Vec<String> = supported.iter().map(|it| quote(it)).collect();
-        names.sort();
+        let names: Vec<String> = supported.iter().map(|it| quote(it)).collect();
         let detail =
             if names.is_empty() { String::new() } else { format!("supported values: {}", names.join(", ")) };
         let problem = FieldProblem::NotSupported;

@@ -277,7 +277,7 @@ fn check_options(options: &DeleteOptions) -> Result<(), Status> {
         let error = meta::FieldError::not_supported(
             "propagationPolicy",
             policy,
-            &["Background", "Foreground", "Orphan", "nil"],
+            &["Foreground", "Background", "Orphan", "nil"],
         );
         return Err(Status::invalid(&kind, "", error));
     }

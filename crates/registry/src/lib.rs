@@ -15,6 +15,7 @@ pub mod list;
 pub mod outcome;
 pub mod read;
 pub mod resource_version;
+mod rules;
 pub mod scale;
 pub mod serve;
 pub mod strategy;

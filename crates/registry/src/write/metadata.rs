@@ -1,11 +1,12 @@
-//! What happens to `metadata` in a write: names, stamps, what clients cannot change, and validation.
+//! What happens to `metadata` in a write: names, stamps, what clients cannot change, and validation, where the rules
+//! of the kind join in so that one answer says everything.
 
 use jiff::Timestamp;
 use meta::{FieldError, Status, Value, object, validate};
 use rand::RngExt;
 use uuid::Uuid;
 
-use crate::Target;
+use crate::{Target, rules};
 
 /// Upstream's alphabet for generated names: no vowels, no look-alikes.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -77,10 +78,11 @@ pub(crate) fn set_name(object: &mut Value, name: &str) {
     object::metadata_mut(object).insert("name".to_owned(), Value::from(name));
 }
 
-/// 422 if the metadata of a new object is wrong.
+/// 422 if a new object is wrong.
 pub(crate) fn validate_new(target: &Target, object: &Value) -> Result<(), Status> {
     let rule = validate::name_rule(&target.kind.definition.group, &target.kind.definition.resource);
-    let errors = validate::validate_object_meta(object, target.kind.is_namespaced(), rule);
+    let mut errors = validate::validate_object_meta(object, target.kind.is_namespaced(), rule);
+    errors.0.extend(rules::validate_new(target.into(), object).0);
     if errors.is_empty() {
         Ok(())
     } else {
@@ -88,7 +90,7 @@ pub(crate) fn validate_new(target: &Target, object: &Value) -> Result<(), Status
     }
 }
 
-/// 422 if the metadata of a changed object is wrong.
+/// 422 if a changed object is wrong.
 pub(crate) fn validate_changed(target: &Target, new: &Value, old: &Value) -> Result<(), Status> {
     let mut errors = validate::validate_object_meta_update(new, old);
     let rule = validate::name_rule(&target.kind.definition.group, &target.kind.definition.resource);
@@ -96,6 +98,7 @@ pub(crate) fn validate_changed(target: &Target, new: &Value, old: &Value) -> Res
     // An object that got in under older rules can still be changed.
     let before = validate::validate_object_meta(old, target.kind.is_namespaced(), rule);
     errors.0.extend(own.0.into_iter().filter(|it| !before.0.contains(it)));
+    errors.0.extend(rules::validate_changed(target.into(), new, old).0);
     if errors.is_empty() {
         Ok(())
     } else {

@@ -1,0 +1,65 @@
+//! What is wrong with the content of an object: upstream's rules for single kinds, in its words, paths and order.
+//!
+//! One file per family of kinds, pure functions over trees. A kind gets rules by one arm in [`validate_new`] and one in
+//! [`validate_changed`]. Metadata is checked before, see [`meta::validate`]; both together make one answer.
+//! Deliberately not here: types and unknown fields (the schema's part), and defaults, which are in place by now.
+
+mod lease;
+mod rbac;
+mod selector;
+mod storage_version;
+#[cfg(test)]
+mod testing;
+mod value;
+
+use meta::{FieldErrors, Value};
+
+use crate::Target;
+
+/// What is written, and in which version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subject<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) resource: &'a str,
+    /// Empty for the object itself.
+    pub(crate) subresource: &'a str,
+}
+
+impl<'a> From<&'a Target> for Subject<'a> {
+    fn from(target: &'a Target) -> Self {
+        Self {
+            group: &target.group_version.group,
+            version: target.group_version.version.as_str(),
+            resource: &target.kind.definition.resource,
+            subresource: &target.subresource,
+        }
+    }
+}
+
+/// What is wrong with an object that is to be created.
+pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    match (subject.group, subject.resource) {
+        ("coordination.k8s.io", "leases") => lease::validate(object, &mut errors),
+        ("rbac.authorization.k8s.io", resource) => rbac::validate(resource, object, &mut errors),
+        _ => {}
+    }
+    errors
+}
+
+/// What is wrong with an object that is to replace `old`, or with the part of it that the subresource writes.
+pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -> FieldErrors {
+    let mut errors = FieldErrors::default();
+    match (subject.group, subject.resource, subject.subresource) {
+        ("coordination.k8s.io", "leases", "") => lease::validate(new, &mut errors),
+        ("rbac.authorization.k8s.io", resource, "") => {
+            rbac::validate_changed(resource, new, old, &mut errors)
+        }
+        ("internal.apiserver.k8s.io", "storageversions", "status") => {
+            storage_version::validate_status(new, &mut errors);
+        }
+        _ => {}
+    }
+    errors
+}
