@@ -3,6 +3,8 @@
 //! An object that nothing holds is removed at once. One with finalizers, or a pod that runs on a node, is only marked;
 //! it goes when the last finalizer does or when its grace period is set to zero.
 
+mod propagation;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -136,16 +138,25 @@ impl Registry {
 
     fn plan(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Plan {
         let grace = grace_period(target, options, old);
-        let is_held = !object::finalizers(old).is_empty() || has_spec_finalizers(target, old);
-        if object::is_deleting(old) {
-            let left = object::meta_number(old, "deletionGracePeriodSeconds");
-            return match (is_held, grace < left) {
-                (false, _) if grace == 0 => Plan::Remove,
-                (_, true) => Plan::Mark(self.marked(target, old, grace)),
-                (_, false) => Plan::Nothing,
-            };
+        let is_deleting = object::is_deleting(old);
+        let left = object::meta_number(old, "deletionGracePeriodSeconds");
+        if is_deleting && left > 0 && grace >= left {
+            return Plan::Nothing;
         }
-        if grace == 0 && !is_held { Plan::Remove } else { Plan::Mark(self.marked(target, old, grace)) }
+        let finalizers = propagation::finalizers(target, options, old);
+        if grace == 0 && finalizers.is_empty() && !has_spec_finalizers(target, old) {
+            return Plan::Remove;
+        }
+        let is_refinalized = object::finalizers(old) != finalizers;
+        if is_deleting && grace == left && !is_refinalized {
+            return Plan::Nothing;
+        }
+        let mut object =
+            if is_deleting && grace == left { old.clone() } else { self.marked(target, old, grace) };
+        if is_refinalized {
+            object::metadata_mut(&mut object).insert("finalizers".to_owned(), Value::from(finalizers));
+        }
+        Plan::Mark(object)
     }
 
     fn marked(&self, target: &Target, old: &Value, grace: i64) -> Value {
@@ -164,6 +175,11 @@ impl Registry {
             status.insert("phase".to_owned(), Value::from("Terminating"));
         }
         object
+    }
+
+    /// What a client should know about a deletion with these options.
+    pub fn warning_on_delete(&self, target: &Target, options: &DeleteOptions) -> Option<&'static str> {
+        propagation::warning(target, options)
     }
 
     /// Deletes what a list would show, and says what that was.

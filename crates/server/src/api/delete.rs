@@ -15,6 +15,7 @@ use crate::{
 pub(super) async fn delete(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let options = read_options(call, body).await?;
+    let warning = call.registry.warning_on_delete(&call.target, &options);
     let text = match call.registry.delete(&call.target, &options).await? {
         Deleted::Gone { uid } => {
             Bytes::from(Status::deleted(call.resource(), &call.target.name, &uid).to_json())
@@ -22,7 +23,8 @@ pub(super) async fn delete(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
         Deleted::Marked(text) | Deleted::Last(text) => text,
     };
     call.record.response_object(&text);
-    Ok(answer::json(call.exchange, 200, text, format))
+    let answer = answer::json(call.exchange, 200, text, format);
+    Ok(warning.into_iter().fold(answer, |answer, it| answer.warn(it)))
 }
 
 /// `DELETE …`

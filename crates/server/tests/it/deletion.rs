@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{MAPS, TestServer, config_map};
+use crate::harness::{Answered, MAPS, TestServer, config_map};
 
 #[tokio::test]
 async fn a_deleted_object_is_gone() {
@@ -89,4 +89,47 @@ async fn a_namespace_waits_for_its_finalizer() {
     server.ask("PUT", &format!("{path}/finalize"), namespace).await.expect(200);
     server.get(path).await.expect(404);
     server.ask("DELETE", "/api/v1/namespaces/kube-system", Value::Null).await.expect(403);
+}
+
+#[tokio::test]
+async fn a_policy_becomes_a_finalizer_and_another_policy_replaces_it() {
+    let server = TestServer::start().await;
+    let path = format!("{MAPS}/p");
+    for (policy, expect) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
+        server.post(MAPS, config_map("p")).await.expect(201);
+        let marked =
+            server.ask("DELETE", &path, json!({"propagationPolicy": policy})).await.expect(200).json();
+        assert_eq!(marked["metadata"]["finalizers"], json!([expect]));
+        let when = marked["metadata"]["deletionTimestamp"].clone();
+        assert!(when.is_string());
+        // Whoever says nothing changes nothing.
+        let again = server.ask("DELETE", &path, Value::Null).await.expect(200).json();
+        assert_eq!(again["metadata"]["resourceVersion"], marked["metadata"]["resourceVersion"]);
+        let other = if policy == "Orphan" { "Foreground" } else { "Orphan" };
+        let other = server.ask("DELETE", &path, json!({"propagationPolicy": other})).await.expect(200).json();
+        assert_ne!(other["metadata"]["finalizers"], json!([expect]));
+        assert_eq!(other["metadata"]["deletionTimestamp"], when);
+        server.ask("DELETE", &path, json!({"propagationPolicy": "Background"})).await.expect(200);
+        server.get(&path).await.expect(404);
+    }
+}
+
+fn warning(answer: &Answered) -> &str {
+    answer.headers.get("warning").map_or("", |it| it.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn jobs_keep_their_pods_where_nobody_says_otherwise() {
+    let server = TestServer::start().await;
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": pod}});
+    server.post(jobs, job).await.expect(201);
+    let path = format!("{jobs}/j");
+    let deleted = server.ask("DELETE", &path, Value::Null).await.expect(200);
+    assert!(warning(&deleted).contains("child pods are preserved by default"));
+    assert_eq!(deleted.json()["metadata"]["finalizers"], json!(["orphan"]));
+    let deleted = server.ask("DELETE", &path, json!({"propagationPolicy": "Background"})).await.expect(200);
+    assert_eq!(warning(&deleted), "");
+    server.get(&path).await.expect(404);
 }
