@@ -12,6 +12,7 @@ pub mod etcd;
 pub mod history;
 pub mod raw;
 pub mod tools;
+pub mod webhook;
 
 pub use client::{Answer, Client, Lines};
 pub use convoy::{Convoy, Options, StoreChoice};
