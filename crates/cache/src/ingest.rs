@@ -123,44 +123,64 @@ fn is_whitespace(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Calls `visit` with every byte and whether it is outside of strings, quotes being inside.
-fn scan(text: &str, mut visit: impl FnMut(u8, bool)) {
-    let (mut in_string, mut escaped) = (false, false);
-    for byte in text.bytes() {
-        let outside = !in_string && byte != b'"';
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ => {}
-        }
-        visit(byte, outside);
+/// Takes the text apart into what is outside of strings, and strings with their quotes. Calls `visit` with each part
+/// and whether it is outside.
+fn scan<'t>(text: &'t str, mut visit: impl FnMut(&'t str, bool)) {
+    let mut rest = text;
+    while let Some(quote) = memchr::memchr(b'"', rest.as_bytes()) {
+        visit(&rest[..quote], true);
+        let string = &rest[quote..];
+        let end = end_of_string(string);
+        visit(&string[..end], false);
+        rest = &string[end..];
     }
+    visit(rest, true);
+}
+
+/// Where the string that the text begins with ends, its quotes included.
+fn end_of_string(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    while let Some(found) = bytes.get(at..).and_then(|it| memchr::memchr2(b'"', b'\\', it)) {
+        let found = at + found;
+        if bytes[found] == b'"' {
+            return found + 1;
+        }
+        // What a backslash stands before is no quote.
+        at = found + 2;
+    }
+    text.len()
 }
 
 /// How deep the text is nested, and whether there is whitespace between its tokens.
 fn shape(text: &str) -> (usize, bool) {
     let (mut depth, mut deepest, mut has_whitespace) = (0_usize, 0, false);
-    scan(text, |byte, outside| match byte {
-        b'{' | b'[' if outside => {
-            depth += 1;
-            deepest = deepest.max(depth);
+    scan(text, |part, outside| {
+        for byte in part.bytes().take_while(|_| outside) {
+            match byte {
+                b'{' | b'[' => {
+                    depth += 1;
+                    deepest = deepest.max(depth);
+                }
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                b' ' | b'\t' | b'\n' | b'\r' => has_whitespace = true,
+                _ => {}
+            }
         }
-        b'}' | b']' if outside => depth = depth.saturating_sub(1),
-        b' ' | b'\t' | b'\n' | b'\r' if outside => has_whitespace = true,
-        _ => {}
     });
     (deepest, has_whitespace)
 }
 
 fn without_whitespace(text: &str) -> String {
-    let mut kept = Vec::with_capacity(text.len());
-    scan(text, |byte, outside| {
-        if !(outside && is_whitespace(char::from(byte))) {
-            kept.push(byte);
+    let mut kept = String::with_capacity(text.len());
+    scan(text, |part, outside| {
+        if outside {
+            kept.extend(part.split(is_whitespace));
+        } else {
+            kept.push_str(part);
         }
     });
-    String::from_utf8(kept).expect("text without its ASCII whitespace must be text")
+    kept
 }
 
 /// Nothing if the text is an object in another form.

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use store::{Entry, Range, ReadAt, ReadError, Revision, SharedStore, Store};
+use store::{Entry, Place, Portion, Range, ReadAt, ReadError, Revision, SharedStore, Store};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     Collection,
@@ -45,7 +46,7 @@ pub(crate) async fn load(
                 None => unclaimed.add(entry.key.as_str(), 1),
             }
         };
-        match read_all(store, &Range::prefix(root), ReadAt::Latest, page, visit).await {
+        match scan_all(store, &Range::prefix(root), page, visit).await {
             Ok(revision) => {
                 return Ok(Loaded { revision, collections: loading.into_values().collect(), unclaimed });
             }
@@ -81,7 +82,35 @@ pub(crate) async fn load_one(
     }
 }
 
-/// Calls `visit` with every entry of the range as of one revision, which is returned.
+/// Calls `visit` with every entry of the range as of the newest revision, which is returned. In no particular order;
+/// the store reads the next portion while the last one is visited.
+async fn scan_all(
+    store: &SharedStore,
+    range: &Range,
+    portion: usize,
+    mut visit: impl FnMut(Entry),
+) -> Result<Revision, ReadError> {
+    let limit = portion.max(1);
+    let read = |at: ReadAt, from: Option<Place>| {
+        let (store, range) = (store.clone(), range.clone());
+        AbortOnDropHandle::new(tokio::spawn(async move { store.scan(&range, at, from, limit).await }))
+    };
+    let mut reading = read(ReadAt::Latest, None);
+    loop {
+        let read_so_far = reading.await.map_err(|it| ReadError::Unavailable(it.to_string()))?;
+        let Portion { entries, revision, next } = read_so_far?;
+        let Some(next) = next else {
+            entries.into_iter().for_each(&mut visit);
+            return Ok(revision);
+        };
+        reading = read(ReadAt::Revision(revision), Some(next));
+        entries.into_iter().for_each(&mut visit);
+        // Reading values takes time; other tasks get their turn.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Calls `visit` with every entry of the range in key order as of one revision, which is returned.
 async fn read_all(
     store: &SharedStore,
     range: &Range,

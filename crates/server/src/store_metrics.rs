@@ -6,8 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use store::{
-    Change, CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Range, ReadAt, ReadError,
-    Require, Revision, SharedClock, SharedStore, Store, Txn, WatchError,
+    Change, CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Place, Portion, Range,
+    ReadAt, ReadError, Require, Revision, SharedClock, SharedStore, Store, Txn, WatchError,
 };
 
 use crate::metrics::Metrics;
@@ -46,6 +46,19 @@ impl Store for MeasuredStore {
     async fn list(&self, range: &Range, at: ReadAt, limit: usize) -> Result<Page, ReadError> {
         let started = self.clock.monotonic();
         let result = self.inner.list(range, at, limit).await;
+        self.observe("list", range.start.as_str(), started);
+        result
+    }
+
+    async fn scan(
+        &self,
+        range: &Range,
+        at: ReadAt,
+        from: Option<Place>,
+        limit: usize,
+    ) -> Result<Portion, ReadError> {
+        let started = self.clock.monotonic();
+        let result = self.inner.scan(range, at, from, limit).await;
         self.observe("list", range.start.as_str(), started);
         result
     }

@@ -158,6 +158,14 @@ impl State {
         found
     }
 
+    /// Whether a put is what its key holds as of a revision.
+    pub(crate) fn is_in_force(&self, key: &Key, put: Location, revision: Revision) -> bool {
+        self.keys.get(key).is_some_and(|versions| {
+            let newer = versions.partition_point(|it| it.location.revision <= revision);
+            versions[..newer].last().is_some_and(|it| it.location == put)
+        })
+    }
+
     /// The entries of a range as of a revision.
     pub(crate) fn existing(
         &self,

@@ -3,6 +3,7 @@
 use std::{
     fmt,
     fs::File,
+    ops::ControlFlow,
     path::Path,
     sync::{
         Arc,
@@ -15,13 +16,13 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use redb::{DatabaseError, StorageBackend, backends::FileBackend};
 use store::{
-    CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Range, ReadAt, ReadError, Revision,
-    SharedClock, Store, Txn, WatchError,
+    CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Place, Portion, Range, ReadAt,
+    ReadError, Revision, SharedClock, Store, Txn, WatchError,
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::{
-    disk::{Disk, DiskError},
+    disk::{Disk, DiskError, Reader},
     housekeeping,
     open::{self, OpenError},
     record::Record,
@@ -207,6 +208,23 @@ impl Store for EmbeddedStore {
         self.read(move |inner| inner.list(&range, at, limit)).await
     }
 
+    async fn scan(
+        &self,
+        range: &Range,
+        at: ReadAt,
+        from: Option<Place>,
+        limit: usize,
+    ) -> Result<Portion, ReadError> {
+        self.check_open()?;
+        let after = match from {
+            None => Revision::ZERO,
+            Some(Place::Revision(revision)) => revision,
+            Some(Place::Key(_)) => return Err(ReadError::Unavailable("no place of this store".to_owned())),
+        };
+        let range = range.clone();
+        self.read(move |inner| inner.scan(&range, at, after, limit)).await
+    }
+
     async fn watch(&self, range: &Range, after: Revision) -> Result<Events, WatchError> {
         self.shared.inner.state.read().check_watch(after)?;
         Ok(crate::watch::start(Arc::clone(&self.shared.inner), range.clone(), after))
@@ -321,6 +339,72 @@ impl Inner {
         let entries = reader.records(&found.locations)?.into_iter().map(to_entry).collect();
         Ok(Ok(Page { entries, remaining: found.remaining, revision: found.revision }))
     }
+
+    /// Walks the log in the order in which it lies on disk, from behind the revision `after`.
+    fn scan(
+        &self,
+        range: &Range,
+        at: ReadAt,
+        after: Revision,
+        limit: usize,
+    ) -> Result<Result<Portion, ReadError>, DiskError> {
+        let (resolved, reader) = {
+            let state = self.state.read();
+            (state.resolve(at), self.disk.reader()?)
+        };
+        let revision = match resolved {
+            Ok(revision) => revision,
+            Err(error) => return Ok(Err(error)),
+        };
+        let WalkedLog { mut records, next } = walk_log(&reader, range, after, revision, limit)?;
+        let state = self.state.read();
+        if let Err(error) = state.resolve(ReadAt::Revision(revision)) {
+            return Ok(Err(error));
+        }
+        records.retain(|it| state.is_in_force(&it.key, it.location, revision));
+        let entries = records.into_iter().map(to_entry).collect();
+        Ok(Ok(Portion { entries, revision, next }))
+    }
+}
+
+/// Puts that lie together in the log, overwritten ones among them.
+struct WalkedLog {
+    records: Vec<Record>,
+    next: Option<Place>,
+}
+
+/// Reads puts of a range from behind one revision up to another, until there are enough. Never splits a revision.
+fn walk_log(
+    reader: &Reader,
+    range: &Range,
+    after: Revision,
+    up_to: Revision,
+    limit: usize,
+) -> Result<WalkedLog, DiskError> {
+    /// So many bytes are enough, or so many records for each entry wanted.
+    const BYTES: usize = 4 << 20;
+    const SEEN: usize = 16;
+    let mut walked = WalkedLog { records: Vec::new(), next: None };
+    let (mut n_bytes, mut n_seen, mut reached) = (0, 0, after);
+    reader.scan(after, |record| {
+        let revision = record.location.revision;
+        if revision > up_to {
+            return ControlFlow::Break(());
+        }
+        let is_enough = walked.records.len() >= limit || n_bytes >= BYTES || n_seen >= limit * SEEN;
+        if is_enough && n_seen > 0 && revision > reached {
+            walked.next = Some(Place::Revision(reached));
+            return ControlFlow::Break(());
+        }
+        if let Some(value) = record.value.filter(|_| range.contains(record.key)) {
+            n_bytes += value.len();
+            walked.records.push(record.to_record());
+        }
+        n_seen += 1;
+        reached = revision;
+        ControlFlow::Continue(())
+    })?;
+    Ok(walked)
 }
 
 /// The entry that a put made.

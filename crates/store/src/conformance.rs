@@ -95,7 +95,10 @@ pub fn cases() -> Vec<Case> {
             compaction_ends_reads_of_the_past_and_keeps_the_present
             compaction_of_the_future_is_rejected
             compaction_twice_is_fine
-            many_keys_are_listed_and_counted;
+            many_keys_are_listed_and_counted
+            a_scan_finds_what_a_list_finds
+            a_scan_at_one_revision_is_not_disturbed_by_writes
+            a_scan_of_a_compacted_revision_is_refused;
         watches:
             a_watch_delivers_what_happens_after_it_started
             a_watch_from_the_past_replays_every_event_once_in_order

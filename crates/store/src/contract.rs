@@ -34,6 +34,20 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Page, ReadError>> + Send;
 
+    /// A portion of the entries of a range, all as of one revision, in whatever order the store reads fastest.
+    ///
+    /// Begin nowhere; go on at the revision of the first portion, from where the last one ended, until none follows.
+    /// Together the portions hold every entry once. A portion has about `limit` entries at most, and may have none.
+    fn scan(
+        &self,
+        range: &Range,
+        at: ReadAt,
+        from: Option<Place>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Portion, ReadError>> + Send {
+        scan_by_key(self, range, at, from, limit)
+    }
+
     /// Every change in the range with a revision greater than `after`.
     ///
     /// It fails, at once or as its first item, as [`WatchError::Compacted`] if events are gone and as
@@ -107,6 +121,44 @@ pub struct Page {
     pub remaining: u64,
     /// The revision that the page shows.
     pub revision: Revision,
+}
+
+/// A part of what a range holds, as of one revision; see [`Store::scan`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Entries in no particular order.
+    pub entries: Vec<Entry>,
+    /// The revision that the portion shows.
+    pub revision: Revision,
+    /// Where the next portion begins, if this is not the last.
+    pub next: Option<Place>,
+}
+
+/// How far a scan is. Only the store that it came from understands it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Everything up to this key is delivered.
+    Key(Key),
+    /// Everything last written up to this revision is delivered.
+    Revision(Revision),
+}
+
+/// A scan of stores that have nothing faster than a list.
+async fn scan_by_key<S: Store + ?Sized>(
+    store: &S,
+    range: &Range,
+    at: ReadAt,
+    from: Option<Place>,
+    limit: usize,
+) -> Result<Portion, ReadError> {
+    let rest = match from {
+        None => range.clone(),
+        Some(Place::Key(last)) => range.after(&last),
+        Some(Place::Revision(_)) => return Err(ReadError::Unavailable("no place of this store".to_owned())),
+    };
+    let Page { entries, remaining, revision } = store.list(&rest, at, limit.max(1)).await?;
+    let next = entries.last().filter(|_| remaining > 0).map(|it| Place::Key(it.key.clone()));
+    Ok(Portion { entries, revision, next })
 }
 
 /// A stream of batches that only ever ends after an error.

@@ -18,8 +18,8 @@ use futures_util::StreamExt;
 use tokio::sync::watch;
 
 use crate::{
-    Batch, CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Range, ReadAt, ReadError,
-    Revision, SharedClock, SharedStore, Store, Txn, WatchError,
+    Batch, CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Place, Portion, Range, ReadAt,
+    ReadError, Revision, SharedClock, SharedStore, Store, Txn, WatchError,
 };
 
 /// What happens to commits that meet a cut. The holder sees the same error either way.
@@ -188,6 +188,16 @@ impl Store for FaultStore {
 
     async fn list(&self, range: &Range, at: ReadAt, limit: usize) -> Result<Page, ReadError> {
         self.pass(self.inner.list(range, at, limit)).await.unwrap_or_else(|| Err(unreadable()))
+    }
+
+    async fn scan(
+        &self,
+        range: &Range,
+        at: ReadAt,
+        from: Option<Place>,
+        limit: usize,
+    ) -> Result<Portion, ReadError> {
+        self.pass(self.inner.scan(range, at, from, limit)).await.unwrap_or_else(|| Err(unreadable()))
     }
 
     async fn watch(&self, range: &Range, after: Revision) -> Result<Events, WatchError> {

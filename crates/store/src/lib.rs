@@ -20,8 +20,8 @@ pub mod txn;
 
 pub use clock::{Clock, ManualClock, SharedClock, SystemClock};
 pub use contract::{
-    Batch, CommitError, Entry, Event, Events, LeaseError, LeaseId, Leases, Page, ReadAt, ReadError, Store,
-    WatchError,
+    Batch, CommitError, Entry, Event, Events, LeaseError, LeaseId, Leases, Page, Place, Portion, ReadAt,
+    ReadError, Store, WatchError,
 };
 pub use key::{Key, Range};
 pub use memory::MemoryStore;

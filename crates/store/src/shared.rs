@@ -4,8 +4,8 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
-    CommitError, Events, Key, LeaseError, LeaseId, Leases, Page, Range, ReadAt, ReadError, Revision, Store,
-    Txn, WatchError, contract::Entry,
+    CommitError, Events, Key, LeaseError, LeaseId, Leases, Page, Place, Portion, Range, ReadAt, ReadError,
+    Revision, Store, Txn, WatchError, contract::Entry,
 };
 
 /// A store behind a pointer. Cheap to clone.
@@ -36,6 +36,16 @@ impl Store for SharedStore {
 
     async fn list(&self, range: &Range, at: ReadAt, limit: usize) -> Result<Page, ReadError> {
         self.0.list(range, at, limit).await
+    }
+
+    async fn scan(
+        &self,
+        range: &Range,
+        at: ReadAt,
+        from: Option<Place>,
+        limit: usize,
+    ) -> Result<Portion, ReadError> {
+        self.0.scan(range, at, from, limit).await
     }
 
     async fn watch(&self, range: &Range, after: Revision) -> Result<Events, WatchError> {
@@ -72,6 +82,13 @@ trait Erased: Send + Sync + 'static {
     fn current(&self) -> Boxed<'_, Result<Revision, ReadError>>;
     fn get<'a>(&'a self, key: &'a Key) -> Boxed<'a, Result<Option<Entry>, ReadError>>;
     fn list<'a>(&'a self, range: &'a Range, at: ReadAt, limit: usize) -> Boxed<'a, Result<Page, ReadError>>;
+    fn scan<'a>(
+        &'a self,
+        range: &'a Range,
+        at: ReadAt,
+        from: Option<Place>,
+        limit: usize,
+    ) -> Boxed<'a, Result<Portion, ReadError>>;
     fn watch<'a>(&'a self, range: &'a Range, after: Revision) -> Boxed<'a, Result<Events, WatchError>>;
     fn commit(&self, txn: Txn) -> Boxed<'_, Result<Revision, CommitError>>;
     fn compact(&self, before: Revision) -> Boxed<'_, Result<(), CommitError>>;
@@ -91,6 +108,16 @@ impl<S: Store + Leases> Erased for S {
 
     fn list<'a>(&'a self, range: &'a Range, at: ReadAt, limit: usize) -> Boxed<'a, Result<Page, ReadError>> {
         Box::pin(Store::list(self, range, at, limit))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        range: &'a Range,
+        at: ReadAt,
+        from: Option<Place>,
+        limit: usize,
+    ) -> Boxed<'a, Result<Portion, ReadError>> {
+        Box::pin(Store::scan(self, range, at, from, limit))
     }
 
     fn watch<'a>(&'a self, range: &'a Range, after: Revision) -> Boxed<'a, Result<Events, WatchError>> {

@@ -1,7 +1,7 @@
 //! Rules about lists, the past and compaction.
 
 use super::{Subject, support::*};
-use crate::{CommitError, Range, ReadAt, ReadError, Revision, Store, Txn};
+use crate::{CommitError, Entry, Place, Range, ReadAt, ReadError, Revision, SharedStore, Store, Txn};
 
 pub(super) async fn a_list_is_in_key_order_and_within_its_range(it: Subject) {
     let store = &it.store;
@@ -144,4 +144,74 @@ pub(super) async fn many_keys_are_listed_and_counted(it: Subject) {
     let page = list(store, &everything(), ReadAt::Latest, ALL).await;
     assert_eq!((page.entries.len(), page.remaining), (2000, 0));
     assert!(page.entries.is_sorted_by_key(|it| it.key.clone()));
+}
+
+/// All entries of a range in key order, by a scan in portions of `limit`, with this key written in between.
+async fn scan(
+    store: &SharedStore,
+    range: &Range,
+    at: ReadAt,
+    limit: usize,
+    disturbed: Option<&str>,
+) -> Result<Vec<Entry>, ReadError> {
+    let (mut entries, mut at, mut from): (Vec<Entry>, ReadAt, Option<Place>) = (Vec::new(), at, None);
+    loop {
+        let portion = store.scan(range, at, from, limit).await?;
+        entries.extend(portion.entries);
+        at = ReadAt::Revision(portion.revision);
+        from = portion.next;
+        if from.is_none() {
+            entries.sort_by(|a, b| a.key.cmp(&b.key));
+            return Ok(entries);
+        }
+        if let Some(name) = disturbed {
+            put(store, name, "new").await;
+        }
+    }
+}
+
+pub(super) async fn a_scan_finds_what_a_list_finds(it: Subject) {
+    let store = &it.store;
+    let mut revisions = vec![put(store, "a/1", "1").await];
+    for (name, value) in [("b/1", "1"), ("a/2", "1"), ("a/1", "2"), ("c", "1"), ("b/1", "2"), ("a/1", "3")] {
+        revisions.push(put(store, name, value).await);
+    }
+    revisions.push(delete(store, "a/2").await);
+    revisions.push(put(store, "a/2", "again").await);
+    let both = Txn::new().put(&key("a/3"), "x".into()).put(&key("a/4"), "y".into());
+    revisions.push(store.commit(both).await.expect("a commit must work"));
+    revisions.push(delete(store, "c").await);
+    for range in [everything(), Range::prefix("/conformance/a/"), Range::prefix("/conformance/none/")] {
+        for at in revisions.iter().map(|it| ReadAt::Revision(*it)).chain([ReadAt::Latest]) {
+            let listed = list(store, &range, at, ALL).await.entries;
+            for limit in [1, 2, 3, 1000] {
+                let scanned = scan(store, &range, at, limit, None).await;
+                assert_eq!(scanned.as_ref(), Ok(&listed), "{at:?} with limit {limit}");
+            }
+        }
+    }
+}
+
+pub(super) async fn a_scan_at_one_revision_is_not_disturbed_by_writes(it: Subject) {
+    let store = &it.store;
+    for name in ["a", "b", "c", "d", "e"] {
+        put(store, name, "old").await;
+    }
+    for name in ["a", "e", "f"] {
+        let listed = list(store, &everything(), ReadAt::Latest, ALL).await.entries;
+        let scanned = scan(store, &everything(), ReadAt::Latest, 1, Some(name)).await;
+        assert_eq!(scanned, Ok(listed));
+    }
+}
+
+pub(super) async fn a_scan_of_a_compacted_revision_is_refused(it: Subject) {
+    let store = &it.store;
+    let old = put(store, "a", "1").await;
+    put(store, "a", "2").await;
+    let now = put(store, "b", "1").await;
+    store.compact(now).await.expect("compaction must work");
+    let refused = scan(store, &everything(), ReadAt::Revision(old), 10, None).await;
+    assert!(matches!(refused, Err(ReadError::Compacted { .. })), "{refused:?}");
+    let listed = list(store, &everything(), ReadAt::Latest, ALL).await.entries;
+    assert_eq!(scan(store, &everything(), ReadAt::Latest, 1, None).await, Ok(listed));
 }
