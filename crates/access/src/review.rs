@@ -16,8 +16,8 @@ use meta::{FieldError, FieldErrors, GroupKind, Status, Value, object};
 use serde_json::json;
 
 pub use token::{
-    BoundReference, TokenRequest, TokenReview, token_request, token_request_answer, token_review,
-    token_review_answer,
+    BoundReference, TokenRequest, TokenReview, check_token_subject, token_request, token_request_answer,
+    token_review, token_review_answer,
 };
 
 use crate::attributes::{OwnedAttributes, OwnedTarget, Verdict};

@@ -97,11 +97,15 @@ impl FieldError {
 
     /// The text is none of the supported ones, which are shown in the order given.
     pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        Self::not_supported_shown(field, quote(value), supported)
+    }
+
+    /// The same for a value that is no text, as it is shown.
+    pub fn not_supported_shown(field: impl Into<String>, shown: String, supported: &[&str]) -> Self {
         let names: Vec<String> = supported.iter().map(|it| quote(it)).collect();
         let detail =
             if names.is_empty() { String::new() } else { format!("supported values: {}", names.join(", ")) };
-        let problem = FieldProblem::NotSupported;
-        Self { field: field.into(), problem, shown: Some(quote(value)), detail }
+        Self { field: field.into(), problem: FieldProblem::NotSupported, shown: Some(shown), detail }
     }
 
     /// The field must not be set, or not be changed, here.

@@ -156,6 +156,13 @@ impl Status {
         status
     }
 
+    /// What a request answers that made something happen without an object to show.
+    pub fn created() -> Self {
+        let mut status = Self::failure(201, Reason::Unknown, "");
+        "Success".clone_into(&mut status.status);
+        status
+    }
+
     fn about(mut self, resource: &GroupResource, name: &str) -> Self {
         self.details = Some(Box::new(Details {
             name: name.to_owned(),

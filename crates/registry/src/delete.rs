@@ -10,8 +10,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use cache::Item;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use meta::{GroupResource, Status, Value, object};
+use meta::{FieldError, FieldErrors, GroupKind, GroupResource, Status, Value, object};
 use serde::Deserialize;
+use serde_json::json;
 use store::{CommitError, Require, Store, Txn};
 
 use crate::{
@@ -268,7 +269,9 @@ fn grace_period(target: &Target, options: &DeleteOptions, object: &Value) -> i64
     }
     let own =
         object.get("spec").and_then(|it| it.get("terminationGracePeriodSeconds")).and_then(Value::as_i64);
-    options.grace_period_seconds.or(own).unwrap_or(30).max(0)
+    // Less than nothing is a second, as upstream.
+    let wanted = options.grace_period_seconds.map(|it| if it < 0 { 1 } else { it });
+    wanted.or(own).unwrap_or(30).max(0)
 }
 
 fn is_protected_namespace(target: &Target) -> bool {
@@ -277,31 +280,24 @@ fn is_protected_namespace(target: &Target) -> bool {
 }
 
 fn check_options(options: &DeleteOptions) -> Result<(), Status> {
-    let kind = meta::GroupKind::new("", "DeleteOptions");
-    if options.propagation_policy.is_some() && options.orphan_dependents.is_some() {
-        let detail = "orphanDependents and deletionPropagation cannot be both set";
-        let shown = options.propagation_policy.clone().unwrap_or_default();
-        return Err(Status::invalid(
-            &kind,
-            "",
-            meta::FieldError::invalid("propagationPolicy", &shown, detail),
-        ));
-    }
-    if let Some(policy) = &options.propagation_policy
-        && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
-    {
-        let error = meta::FieldError::not_supported(
-            "propagationPolicy",
-            policy,
-            &["Foreground", "Background", "Orphan", "nil"],
-        );
-        return Err(Status::invalid(&kind, "", error));
+    let mut errors = FieldErrors::default();
+    if let Some(policy) = &options.propagation_policy {
+        if options.orphan_dependents.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid("propagationPolicy", policy, detail));
+        }
+        if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            errors.push(FieldError::not_supported("propagationPolicy", policy, &supported));
+        }
     }
     if options.dry_run.iter().any(|it| it != "All") {
-        let error = meta::FieldError::not_supported("dryRun", &options.dry_run[0], &["All"]);
-        return Err(Status::invalid(&kind, "", error));
+        errors.push(FieldError::not_supported_shown("dryRun", json!(options.dry_run).to_string(), &["All"]));
     }
-    Ok(())
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(errors.into_status(&GroupKind::new("meta.k8s.io", "DeleteOptions"), ""))
 }
 
 fn check_preconditions(target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {

@@ -13,6 +13,7 @@ pub mod kind;
 pub mod limits;
 pub mod list;
 pub mod outcome;
+pub mod pod;
 pub mod read;
 pub mod resource_version;
 mod rules;
@@ -38,6 +39,7 @@ pub use outcome::Written;
 pub use target::Target;
 pub use watch::{WatchEvent, WatchOptions, WatchStream};
 pub use write::accept::Sent;
+pub use write::decode::unreadable_head;
 pub use write::{Patch, Review, WriteOptions, anything};
 
 /// All verbs on all kinds, over one store and its cache.

@@ -1,34 +1,36 @@
 //! The `scale` subresource: how many replicas there are, and should be, in one shape for all workloads.
 
+mod apply;
+
+use std::sync::{Mutex, PoisonError};
+
 use bytes::Bytes;
-use meta::{FieldError, GroupKind, Status, Value, object};
+use meta::{FieldError, GroupKind, GroupResource, GroupVersion, Status, Value, object};
 use serde_json::json;
 
-use crate::{Patch, Registry, Target, WriteOptions, write::Owners};
+use crate::{
+    Patch, Registry, Target, WriteOptions, Written,
+    write::{Owners, accept, decode::BodyKind, metadata},
+};
+use apply::ScaleVersions;
 
 impl Registry {
     /// The scale of a workload.
     pub async fn scale(&self, target: &Target, resource_version: &str) -> Result<Bytes, Status> {
-        let text = self.get(target, resource_version).await?;
+        let text = self.get(target, resource_version).await.map_err(|it| about_scale(target, it))?;
         let workload: Value = serde_json::from_slice(&text).map_err(Status::internal)?;
         Ok(Bytes::from(of(&workload).to_string()))
     }
 
-    /// Replaces the scale of a workload.
+    /// Replaces the scale of a workload by one that was accepted.
     pub async fn update_scale(
         &self,
         target: &Target,
         options: &WriteOptions<'_>,
-        scale: &Value,
+        scale: Value,
     ) -> Result<Bytes, Status> {
-        if object::name(scale) != target.name && !object::name(scale).is_empty() {
-            return Err(Status::bad_request(format!(
-                "the name of the object ({}) does not match the name on the URL ({})",
-                object::name(scale),
-                target.name
-            )));
-        }
-        self.change_scale(target, options, |_| Ok(scale.clone())).await
+        let scale = settled(target, scale)?;
+        self.change_scale(target, options, Owners::Scaled, |old| replaced(target, old, &scale)).await
     }
 
     /// Changes the scale of a workload.
@@ -37,9 +39,48 @@ impl Registry {
         target: &Target,
         options: &WriteOptions<'_>,
         patch: &Patch,
+    ) -> Result<Written, Status> {
+        let (group_version, schemas) = (group_version(), self.kinds.schemas());
+        let want = BodyKind { group_version: &group_version, kind: "Scale", schemas };
+        let typed = want.type_id().map(|ty| (&**schemas.schema(), ty));
+        let found = Mutex::new(Vec::new());
+        let text = self.change_scale(target, options, Owners::Scaled, |old| {
+            let scale = of(old);
+            let patched = schema::patch::apply_typed(patch.kind, &patch.body, &scale, typed);
+            let patched = patched.map_err(|it| it.status())?;
+            let validation = options.field_validation;
+            let accepted = accept::accept_patched(want, validation, &patch.body, patched, &scale)?;
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = accepted.warnings;
+            replaced(target, old, &settled(target, accepted.object)?)
+        });
+        let text = text.await?;
+        let warnings = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Written { text, is_new: false, warnings })
+    }
+
+    /// Applies a configuration of the scale of a workload.
+    pub async fn apply_scale(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        config: &Value,
+        force: bool,
     ) -> Result<Bytes, Status> {
-        self.change_scale(target, options, |old| {
-            schema::patch::apply(patch.kind, &patch.body, old).map_err(|it| it.status())
+        let now = meta::time::format_time(self.clock.now());
+        let versions = ScaleVersions::new(self.kinds.schemas());
+        self.change_scale(target, options, Owners::Settled, |old| {
+            let request = versions.request(options.manager, &now);
+            let workload_version = target.group_version.to_string();
+            let before = apply::to_scale(old, &workload_version);
+            let mut scale = of(old);
+            if let Some(entries) = schema::apply::encode(&before) {
+                object::metadata_mut(&mut scale).insert("managedFields".to_owned(), entries);
+            }
+            let applied = schema::apply::apply(&request, &scale, config, force).map_err(|it| it.status())?;
+            let applied = settled(target, applied)?;
+            let mut new = replaced(target, old, &applied)?;
+            apply::to_workload(&mut new, &applied, &workload_version);
+            Ok(new)
         })
         .await
     }
@@ -48,28 +89,64 @@ impl Registry {
         &self,
         target: &Target,
         options: &WriteOptions<'_>,
+        owners: Owners,
         change: impl Fn(&Value) -> Result<Value, Status>,
     ) -> Result<Bytes, Status> {
         // The workload itself is written; its scale is only a way to look at it.
         let workload = Target { subresource: String::new(), ..target.clone() };
-        let written = self
-            .modify_as(&workload, options, Owners::Scaled, |old| {
-                let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
-                let scale = change(&of(old))?;
-                let wanted = object::resource_version(&scale);
-                if !wanted.is_empty() && wanted != object::resource_version(old) {
-                    return Err(Status::modified(&target.kind.resource, &target.name));
-                }
-                let replicas = replicas(&scale, &target.name)?;
-                let mut new = old.clone();
-                let spec = object::child_mut(object::as_map_mut(&mut new), "spec");
-                spec.insert("replicas".to_owned(), json!(replicas));
-                Ok(new)
-            })
-            .await?;
+        let not_found = || about_scale(target, Status::not_found(&target.kind.resource, &target.name));
+        let written =
+            self.modify_as(&workload, options, owners, |old| change(old.ok_or_else(not_found)?)).await?;
         let workload: Value = serde_json::from_slice(&written.text).map_err(Status::internal)?;
         Ok(Bytes::from(of(&workload).to_string()))
     }
+}
+
+/// A scale that is missing is missed under its own name.
+fn about_scale(target: &Target, status: Status) -> Status {
+    if status.code != 404 {
+        return status;
+    }
+    let GroupResource { group, resource } = &target.kind.resource;
+    // Upstream has the replication controller's in the group of the Scale.
+    let group = if group.is_empty() { "autoscaling" } else { group };
+    Status::not_found(&GroupResource::new(group, format!("{resource}/scale")), &target.name)
+}
+
+/// A scale of the workload that the path names.
+fn settled(target: &Target, mut scale: Value) -> Result<Value, Status> {
+    metadata::settle_namespace(target, &mut scale)?;
+    metadata::check_name(target, &scale)?;
+    let replicas = replicas(&scale);
+    if replicas < 0 {
+        let detail = "must be greater than or equal to 0";
+        let error = FieldError::invalid_shown("spec.replicas", replicas.to_string(), detail);
+        return Err(Status::invalid(&GroupKind::new("autoscaling", "Scale"), &target.name, error));
+    }
+    Ok(scale)
+}
+
+/// The workload as the scale wants it.
+fn replaced(target: &Target, old: &Value, scale: &Value) -> Result<Value, Status> {
+    let (wanted, is) = (object::uid(scale), object::uid(old));
+    if !wanted.is_empty() && wanted != is {
+        let GroupResource { group, resource } = &target.kind.resource;
+        let resource = GroupResource::new(group.clone(), format!("{resource}/scale"));
+        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {is}");
+        return Err(Status::conflict(&resource, &target.name, &why));
+    }
+    let wanted = object::resource_version(scale);
+    if !matches!(wanted, "" | "0") && wanted != object::resource_version(old) {
+        return Err(Status::modified(&target.kind.resource, &target.name));
+    }
+    let mut new = old.clone();
+    let spec = object::child_mut(object::as_map_mut(&mut new), "spec");
+    spec.insert("replicas".to_owned(), json!(replicas(scale)));
+    Ok(new)
+}
+
+fn group_version() -> GroupVersion {
+    GroupVersion::new("autoscaling", "v1")
 }
 
 /// The scale of a workload.
@@ -102,24 +179,8 @@ fn of(workload: &Value) -> Value {
     })
 }
 
-fn replicas(scale: &Value, name: &str) -> Result<i64, Status> {
-    let replicas = match scale.get("spec").and_then(|it| it.get("replicas")) {
-        None | Some(Value::Null) => 0,
-        Some(value) => value.as_i64().ok_or_else(|| {
-            Status::bad_request(
-                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas must be a number",
-            )
-        })?,
-    };
-    if replicas < 0 {
-        let error = FieldError::invalid_shown(
-            "spec.replicas",
-            replicas.to_string(),
-            "must be greater than or equal to 0",
-        );
-        return Err(Status::invalid(&GroupKind::new("autoscaling", "Scale"), name, error));
-    }
-    Ok(replicas)
+fn replicas(scale: &Value) -> i64 {
+    scale.get("spec").and_then(|it| it.get("replicas")).and_then(Value::as_i64).unwrap_or(0)
 }
 
 /// A selector as text: `app=web,tier in (a,b)`. Old kinds have just a map of labels.

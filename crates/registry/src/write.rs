@@ -5,7 +5,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod decode;
-mod metadata;
+pub(crate) mod metadata;
 mod namespace;
 mod owners;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use cache::Item;
-use meta::{Status, Value, object};
+use meta::{GroupVersion, Status, Value, object};
 use schema::{
     check::FieldValidation,
     model::{Schema, TypeId},
@@ -24,6 +24,7 @@ use store::{CommitError, Entry, Key, Require, Revision, Store, Txn};
 pub(crate) use owners::Owners;
 
 use accept::{Accepted, Sent};
+use decode::BodyKind;
 
 use crate::{Registry, Target, Written, limits, outcome, serve};
 
@@ -88,7 +89,7 @@ impl Registry {
     ) -> Result<Written, Status> {
         let typed = self.typed(target);
         let Accepted { mut object, mut warnings } =
-            accept::accept(target, typed, options.field_validation, object.into())?;
+            accept::accept(self.body_kind(target), options.field_validation, object.into())?;
         let warning = self.unenforced(target)?;
         metadata::settle_namespace(target, &mut object)?;
         self.check_namespace(&target.named(object::name(&object))).await?;
@@ -129,9 +130,9 @@ impl Registry {
     ) -> Result<Written, Status> {
         let typed = self.typed(target);
         let Accepted { mut object, warnings } =
-            accept::accept(target, typed, options.field_validation, object.into())?;
-        metadata::check_name(target, &object)?;
+            accept::accept(self.body_kind(target), options.field_validation, object.into())?;
         metadata::settle_namespace(target, &mut object)?;
+        metadata::check_name(target, &object)?;
         let warning = self.unenforced(target)?;
         let change = |old: Option<&Value>| {
             let mut new = metadata::check_put(target, &object, old)?;
@@ -159,11 +160,16 @@ impl Registry {
             let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
             let patched =
                 schema::patch::apply_typed(patch.kind, &patch.body, old, typed).map_err(|it| it.status())?;
-            let Accepted { mut object, warnings } =
-                accept::accept_patched(target, typed, options.field_validation, &patch.body, patched, old)?;
+            let Accepted { mut object, warnings } = accept::accept_patched(
+                self.body_kind(target),
+                options.field_validation,
+                &patch.body,
+                patched,
+                old,
+            )?;
             *found.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
-            metadata::check_name(target, &object)?;
             metadata::settle_namespace(target, &mut object)?;
+            metadata::check_name(target, &object)?;
             metadata::check_patched(target, &object, old)?;
             Ok(object)
         };
@@ -188,11 +194,18 @@ impl Registry {
                 return Err(Status::not_found(&target.kind.resource, &target.name));
             }
             let applied = self.applied(target, options, config, force, old)?;
-            let mut object = accept::accept_applied(target, self.typed(target), applied, old)?;
-            metadata::check_name(target, &object)?;
+            let mut object = accept::accept_applied(self.body_kind(target), applied, old)?;
             metadata::settle_namespace(target, &mut object)?;
+            metadata::check_name(target, &object)?;
             match old {
                 Some(old) => metadata::check_patched(target, &object, old)?,
+                None if !object::uid(&object).is_empty() => {
+                    let uid = object::uid(&object);
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(Status::conflict(&target.kind.resource, &target.name, &why));
+                }
                 None if matches!(object::resource_version(&object), "" | "0") => {}
                 None => return Err(Status::modified(&target.kind.resource, &target.name)),
             }
@@ -263,8 +276,8 @@ impl Registry {
         let strategy = &target.kind.strategy;
         match target.subresource.as_str() {
             "status" => strategy.prepare_status_update(&mut new, &old),
-            // `change` took everything but the finalizers from the old object.
-            "finalize" => {}
+            // `change` took everything else from the old object.
+            "finalize" | "binding" => {}
             _ => {
                 let has_status = target.kind.has_status(&target.group_version.version);
                 strategy.prepare_update(&mut new, &old, has_status);
@@ -415,16 +428,21 @@ impl Registry {
         }
     }
 
-    /// An object that is answered and not stored, brought into shape, and warnings for its client.
+    /// A body that is not stored, brought into shape, and warnings for its client.
     pub fn accept(
         &self,
-        target: &Target,
+        group_version: &GroupVersion,
+        kind: &str,
         validation: FieldValidation,
         sent: impl Into<Sent>,
     ) -> Result<(Value, Vec<String>), Status> {
-        let Accepted { object, warnings } =
-            accept::accept(target, self.typed(target), validation, sent.into())?;
+        let want = BodyKind { group_version, kind, schemas: self.kinds.schemas() };
+        let Accepted { object, warnings } = accept::accept(want, validation, sent.into())?;
         Ok((object, warnings))
+    }
+
+    fn body_kind<'a>(&'a self, target: &'a Target) -> BodyKind<'a> {
+        BodyKind::of(target, self.kinds.schemas())
     }
 
     /// What the target's objects look like in the client's version; `None` if nothing is known of it.

@@ -2,7 +2,8 @@
 //! looks. What a verb *does* is in `registry`.
 
 mod delete;
-mod options;
+pub(crate) mod options;
+pub(crate) mod pod;
 mod read;
 mod scale;
 mod watch;
@@ -13,9 +14,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use catalog::{Served, Verb};
 use http_body_util::BodyExt;
-use meta::{GroupResource, Status, Value};
-use registry::{Registry, Sent, Target};
-use schema::check::FieldValidation;
+use meta::{GroupResource, GroupVersion, Status, Value};
+use registry::{Registry, Sent, Target, WriteOptions};
 
 use crate::{
     answer::{self, Answer},
@@ -77,6 +77,8 @@ async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status>
         ("scale", Verb::Update) => scale::update(call, body).await,
         ("scale", Verb::Patch) => scale::patch(call, body).await,
         ("finalize", Verb::Update) => write::finalize(call, body).await,
+        ("eviction", Verb::Create) => pod::evict(call, body).await,
+        ("binding", Verb::Create) => pod::bind(call, body).await,
         ("token", Verb::Create) => service_account::token_request(call, body).await,
         (other, _) => Err(not_here(call, other)),
     }
@@ -108,17 +110,11 @@ fn check_offered(call: &Call<'_>, verb: Verb) -> Result<(), Status> {
 fn not_here(call: &Call<'_>, subresource: &str) -> Status {
     let resource = &call.target.kind.resource;
     match subresource {
-        "exec"
-        | "attach"
-        | "portforward"
-        | "log"
-        | "proxy"
-        | "binding"
-        | "eviction"
-        | "resize"
-        | "ephemeralcontainers" => Status::not_implemented(format!(
-            "{resource}/{subresource} is not available: this control plane has no nodes, so nothing runs in it"
-        )),
+        "exec" | "attach" | "portforward" | "log" | "proxy" | "resize" | "ephemeralcontainers" => {
+            Status::not_implemented(format!(
+                "{resource}/{subresource} is not available: this control plane has no nodes, so nothing runs in it"
+            ))
+        }
         other => Status::not_implemented(format!("{resource}/{other} is not available on this server")),
     }
 }
@@ -131,18 +127,13 @@ impl Call<'_> {
         Ok(bytes)
     }
 
-    /// The body as an object.
-    pub(crate) async fn read_object(&mut self, body: RequestBody) -> Result<Value, Status> {
-        self.read_sent(body).await.map(|it| it.value)
-    }
-
     /// The body as an object, with what is odd about its text.
     pub(crate) async fn read_sent(&mut self, body: RequestBody) -> Result<Sent, Status> {
         let media = negotiate::request(&self.exchange.headers)?;
-        let kind = self.body_kind();
+        let (group_version, kind) = self.body_kind();
         if media != Media::Json {
             let bytes = read_body(body).await?;
-            return self.transcoded(media, &bytes, &kind).map(Sent::from);
+            return self.transcoded(media, &bytes, &group_version.to_string(), &kind).map(Sent::from);
         }
         let bytes = self.read(body).await?;
         let report = schema::json::parse_report(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
@@ -161,36 +152,76 @@ impl Call<'_> {
         if bytes.is_empty() {
             return Ok(None);
         }
-        match negotiate::request(&self.exchange.headers)? {
-            Media::Json => {
-                self.record.request_object(&bytes);
-                serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-                    Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-                })
-            }
-            media => self.transcoded(media, &bytes, "DeleteOptions").map(Some),
+        let group_version = GroupVersion::new("meta.k8s.io", "v1");
+        let media = negotiate::request(&self.exchange.headers)?;
+        let value = if media == Media::Json {
+            self.record.request_object(&bytes);
+            schema::json::parse(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
+                delete::unreadable(format!("couldn't get version/kind; json parse error: {error}"))
+            })?
+        } else {
+            self.transcoded(media, &bytes, &group_version.to_string(), "DeleteOptions")?
+        };
+        if let Some(why) = registry::unreadable_head(&value) {
+            return Err(delete::unreadable(why));
         }
+        let kind = meta::object::kind(&value);
+        if !matches!(kind, "" | "DeleteOptions") {
+            let api_version = meta::object::api_version(&value);
+            let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:36";
+            return Err(delete::unreadable(format!(
+                "no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}"
+            )));
+        }
+        self.dispatch
+            .schemas
+            .kind("meta.k8s.io", "v1", "DeleteOptions")
+            .map_or(Ok(value.clone()), |ty| {
+                let checked = schema::check::check(self.dispatch.schemas.schema(), ty, value);
+                checked.map(|it| it.value).map_err(|it| delete::unreadable(it.to_string()))
+            })
+            .map(Some)
     }
 
     /// An object that was sent in another form than JSON.
-    fn transcoded(&mut self, media: Media, bytes: &[u8], kind: &str) -> Result<Value, Status> {
-        let group_version = self.target.group_version.to_string();
-        if transcode::find(&self.dispatch.schemas, &group_version, &self.served.definition.kind).is_none() {
+    fn transcoded(
+        &mut self,
+        media: Media,
+        bytes: &[u8],
+        group_version: &str,
+        kind: &str,
+    ) -> Result<Value, Status> {
+        let own = self.target.group_version.to_string();
+        if transcode::find(&self.dispatch.schemas, &own, &self.served.definition.kind).is_none() {
             negotiate::untyped(media)?;
         }
-        let value = transcode::read(&self.dispatch.schemas, media, bytes, &group_version, kind)?;
+        let value = transcode::read(&self.dispatch.schemas, media, bytes, group_version, kind)?;
         self.record.request_tree(&value);
         Ok(value)
     }
 
-    /// What the client wants to happen about unknown fields; `kind` is that of the options.
-    pub(crate) fn field_validation(&self, kind: &str) -> Result<FieldValidation, Status> {
-        options::field_validation(&self.exchange.query, kind)
+    /// The body as an object of its kind with all fields checked, and warnings for its client.
+    pub(crate) async fn read_accepted(
+        &mut self,
+        options: &WriteOptions<'_>,
+        body: RequestBody,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let mut sent = self.read_sent(body).await?;
+        let (group_version, kind) = self.body_kind();
+        if kind == "Eviction" && meta::object::api_version(&sent.value) == "policy/v1beta1" {
+            // The older version looks the same, and is still understood.
+            sent.value["apiVersion"] = Value::from(group_version.to_string());
+        }
+        self.registry.accept(&group_version, &kind, options.field_validation, sent)
     }
 
-    fn body_kind(&self) -> String {
-        let subresource = self.served.subresource(&self.path.subresource);
-        subresource.map_or_else(|| self.served.definition.kind.to_string(), |it| it.kind.to_string())
+    /// What the body must be: the kind of the path, or that of the subresource.
+    fn body_kind(&self) -> (GroupVersion, String) {
+        let own = || self.target.group_version.clone();
+        match self.served.subresource(&self.path.subresource) {
+            Some(it) => (it.group_version.clone().unwrap_or_else(own), it.kind.to_string()),
+            None => (own(), self.served.definition.kind.to_string()),
+        }
     }
 
     /// `pods` of the core group, for messages.

@@ -8,17 +8,19 @@ use meta::{Status, Value};
 
 use crate::{
     answer::{self, Answer},
-    api::Call,
+    api::{Call, options, pod},
     body::RequestBody,
     negotiate, service_account,
 };
 
 /// `POST` of a kind that is not stored.
 pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    if &*call.served.definition.kind == "Binding" {
+        return pod::bind_named(call, body).await;
+    }
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let sent = call.read_sent(body).await?;
-    let validation = call.field_validation("CreateOptions")?;
-    let (object, warnings) = call.registry.accept(&call.target, validation, sent)?;
+    let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
+    let (object, warnings) = call.read_accepted(&options, body).await?;
     let answered = match &*call.served.definition.kind {
         "SubjectAccessReview" => access_review(call, &object, review::subject_access_review)?,
         "LocalSubjectAccessReview" => {

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     answer::{self, Answer},
-    api::Call,
+    api::{Call, options},
     authenticate::Authenticator,
     body::RequestBody,
     negotiate,
@@ -112,10 +112,12 @@ fn find(registry: &Registry, resource: &str, namespace: &str, name: &str) -> Opt
 /// `POST …/serviceaccounts/{name}/token`
 pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let request = call.read_object(body).await?;
+    let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
+    let (request, warnings) = call.read_accepted(&options, body).await?;
     let Target { namespace, name, .. } = &call.target;
-    let mut wanted = review::token_request(&request, name)?;
+    review::check_token_subject(&request, namespace, name)?;
     let text = call.registry.get(&call.target, "").await?;
+    let mut wanted = review::token_request(&request, name)?;
     let account: Value = serde_json::from_slice(&text).map_err(Status::internal)?;
     let settings = &call.dispatch.tokens;
     if wanted.audiences.is_empty() {
@@ -138,7 +140,8 @@ pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Res
     let now = call.registry.clock().now();
     let issued = settings.issuer.issue(&spec, now);
     let answered = review::token_request_answer(&request, namespace, name, &wanted, &issued, now);
-    Ok(answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format))
+    let answer = answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format);
+    Ok(warnings.iter().fold(answer, |answer, warning| answer.warn(warning)))
 }
 
 /// Ties a token to an object, so that it dies with it.

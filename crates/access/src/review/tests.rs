@@ -135,7 +135,7 @@ fn tokens_are_requested() {
     assert_eq!(request(json!({})).unwrap().seconds, 3600);
     assert_eq!(
         request(json!({"expirationSeconds": 5})).unwrap_err().message,
-        "TokenRequest.authentication.k8s.io \"robot\" is invalid: spec.expirationSeconds: Invalid value: 5: \
+        "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 5: \
          may not specify a duration less than 10 minutes"
     );
     assert!(request(json!({"expirationSeconds": 1i64 << 33})).is_err());

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use meta::time::format_time;
-use meta::{FieldError, FieldErrors, GroupKind, Status, Value};
+use meta::{FieldError, FieldErrors, GroupKind, Status, Value, object};
 use serde_json::json;
 
 use super::{answered, part, spec, text, texts};
@@ -74,6 +74,20 @@ pub fn token_review_answer(review: &Value, answer: Result<(&User, &[String]), &s
     answered(review, status)
 }
 
+/// What a TokenRequest says about its ServiceAccount, if anything, must fit the path.
+pub fn check_token_subject(request: &Value, namespace: &str, account_name: &str) -> Result<(), Status> {
+    let pairs =
+        [("name", object::name(request), account_name), ("namespace", object::namespace(request), namespace)];
+    for (what, own, expected) in pairs {
+        if !own.is_empty() && own != expected {
+            let detail = format!("must match the service account {what} if specified");
+            let error = FieldError::invalid(format!("metadata.{what}"), own, detail);
+            return Err(Status::invalid(&GroupKind::new(GROUP, "TokenRequest"), account_name, error));
+        }
+    }
+    Ok(())
+}
+
 /// Reads and checks a TokenRequest for the ServiceAccount of this name.
 pub fn token_request(request: &Value, account_name: &str) -> Result<TokenRequest, Status> {
     let spec = spec(request);
@@ -92,7 +106,7 @@ pub fn token_request(request: &Value, account_name: &str) -> Result<TokenRequest
         errors.push(FieldError::invalid_shown(field, seconds.to_string(), detail));
     }
     if !errors.is_empty() {
-        return Err(errors.into_status(&GroupKind::new(GROUP, "TokenRequest"), account_name));
+        return Err(errors.into_status(&GroupKind::new(GROUP, "TokenRequest"), ""));
     }
     let bound = part(spec, "boundObjectRef").map(|it| BoundReference {
         api_version: text(it, "apiVersion").to_owned(),

@@ -14,8 +14,7 @@ use schema::{
     prune,
 };
 
-use super::decode;
-use crate::Target;
+use super::decode::{self, BodyKind};
 
 /// An object as a client sent it.
 #[derive(Clone, Debug)]
@@ -38,16 +37,15 @@ impl From<Value> for Sent {
 pub(super) type Typed<'a> = Option<(&'a Schema, TypeId)>;
 
 /// An object that fits its schema.
-pub(super) struct Accepted {
-    pub(super) object: Value,
+pub(crate) struct Accepted {
+    pub(crate) object: Value,
     /// Unknown and duplicate fields, if the client wants to be warned.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A whole object: for create and update. 400 if it does not fit.
 pub(super) fn accept(
-    target: &Target,
-    typed: Typed<'_>,
+    want: BodyKind<'_>,
     validation: FieldValidation,
     sent: Sent,
 ) -> Result<Accepted, Status> {
@@ -57,13 +55,14 @@ pub(super) fn accept(
         value = Value::Object(meta::Map::new());
     }
     if let Some(text) = &text {
-        decode::check_head(target, &value, text)?;
+        decode::check_head(want, &value, text)?;
     }
-    let object = decode::as_kind(target, value)?;
-    let Some((schema, ty)) = typed else {
+    let object = decode::as_kind(want, value)?;
+    let Some(ty) = want.type_id() else {
         return Ok(Accepted { object, warnings: Vec::new() });
     };
-    let checked = check::check(schema, ty, object).map_err(|it| decode::refused(target, &it.to_string()))?;
+    let schema = want.schemas.schema();
+    let checked = check::check(schema, ty, object).map_err(|it| decode::refused(want, &it.to_string()))?;
     let found = match text {
         _ if validation == FieldValidation::Ignore => Vec::new(),
         _ if checked.unknown.is_empty() && !has_duplicates => Vec::new(),
@@ -71,23 +70,23 @@ pub(super) fn accept(
         None => checked.unknown.iter().map(|it| check::unknown_field(it)).collect(),
     };
     if validation == FieldValidation::Strict && !found.is_empty() {
-        return Err(decode::refused(target, &check::strict_message(&found)));
+        return Err(decode::refused(want, &check::strict_message(&found)));
     }
     Ok(Accepted { object: settle(schema, ty, checked.value), warnings: found })
 }
 
 /// What a patch made of an old object. 422 if it does not fit.
-pub(super) fn accept_patched(
-    target: &Target,
-    typed: Typed<'_>,
+pub(crate) fn accept_patched(
+    want: BodyKind<'_>,
     validation: FieldValidation,
     patch: &[u8],
     patched: Value,
     old: &Value,
 ) -> Result<Accepted, Status> {
-    let Some((schema, ty)) = typed else {
-        return Ok(Accepted { object: decode::as_kind(target, patched)?, warnings: Vec::new() });
+    let Some(ty) = want.type_id() else {
+        return Ok(Accepted { object: decode::as_kind(want, patched)?, warnings: Vec::new() });
     };
+    let schema = want.schemas.schema();
     let shown = |patched: &Value| String::from_utf8_lossy(&json::to_vec(patched)).into_owned();
     let refused = |patched: &str, why: &str| {
         Status::invalid(&GroupKind::new("", ""), "", FieldError::invalid("patch", patched, why))
@@ -106,24 +105,24 @@ pub(super) fn accept_patched(
     if validation == FieldValidation::Strict && !found.is_empty() {
         return Err(refused(&shown(&patched), &check::strict_message(&found)));
     }
-    let object = decode::as_kind(target, checked.value)?;
+    let object = decode::as_kind(want, checked.value)?;
     Ok(Accepted { object: settle(schema, ty, object), warnings: found })
 }
 
 /// What applying a configuration made of an old object. Apply has its own words for fields that it does not know.
 pub(super) fn accept_applied(
-    target: &Target,
-    typed: Typed<'_>,
+    want: BodyKind<'_>,
     applied: Value,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
-    let object = decode::as_kind(target, applied)?;
-    let Some((schema, ty)) = typed else { return Ok(object) };
+    let object = decode::as_kind(want, applied)?;
+    let Some(ty) = want.type_id() else { return Ok(object) };
+    let schema = want.schemas.schema();
     let checked = match old {
         Some(old) => check::check_patched(schema, ty, object, old),
         None => check::check(schema, ty, object),
     };
-    let checked = checked.map_err(|it| decode::refused(target, &it.to_string()))?;
+    let checked = checked.map_err(|it| decode::refused(want, &it.to_string()))?;
     Ok(settle(schema, ty, checked.value))
 }
 

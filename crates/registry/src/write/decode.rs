@@ -1,42 +1,58 @@
 //! From the client's tree to an object of the kind, and from there to stored text.
 
 use bytes::Bytes;
+use catalog::Schemas;
 use meta::{GroupVersion, Status, StorageVersion, Value, object, validate};
+use schema::model::TypeId;
 
 use crate::Target;
 
-/// The body as an object of the target's kind, or 400 in upstream's words. Missing `apiVersion` and `kind` are filled in.
-pub(crate) fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status> {
-    let want = &target.kind.definition.kind;
+/// What a body must be: a kind in a version. Not always that of the path: a Scale, an Eviction.
+#[derive(Clone, Copy)]
+pub struct BodyKind<'a> {
+    /// The group and version.
+    pub group_version: &'a GroupVersion,
+    /// The kind.
+    pub kind: &'a str,
+    /// Which other kinds there are, for the words in which those are refused.
+    pub schemas: &'a Schemas,
+}
+
+impl<'a> BodyKind<'a> {
+    /// An object of the target's own kind.
+    pub(crate) fn of(target: &'a Target, schemas: &'a Schemas) -> Self {
+        Self { group_version: &target.group_version, kind: &target.kind.definition.kind, schemas }
+    }
+
+    pub(crate) fn type_id(&self) -> Option<TypeId> {
+        let GroupVersion { group, version } = self.group_version;
+        self.schemas.kind(group, version.as_str(), self.kind)
+    }
+}
+
+/// The body as an object of the kind, or 400 in upstream's words. Missing `apiVersion` and `kind` are filled in.
+pub(crate) fn as_kind(want: BodyKind<'_>, mut body: Value) -> Result<Value, Status> {
     if !body.is_object() {
+        let kind = want.kind;
         return Err(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {want})"
+            "the object provided is unrecognized (must be of type {kind})"
         )));
     }
     let kind = match object::kind(&body) {
-        "" => want.to_string(),
+        "" => want.kind.to_owned(),
         kind => kind.to_owned(),
     };
     let api_version = match object::api_version(&body) {
-        "" => target.group_version.to_string(),
+        "" => want.group_version.to_string(),
         api_version => api_version.to_owned(),
     };
-    let version = &target.group_version.version;
-    let refuse = |why: String| Err(refused_as(target, &kind, &why));
-    if kind != **want {
-        let group = &target.group_version.group;
-        let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
-        return refuse(format!("converting ({version}.{kind}) to ({package}.{want}): unknown conversion"));
-    }
     let parsed = GroupVersion::parse(&api_version);
-    if parsed.as_ref() != Some(&target.group_version) {
-        let scheme = "pkg/api/legacyscheme/scheme.go:30";
-        return refuse(format!(
-            "no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}"
-        ));
+    let sent = parsed.as_ref().unwrap_or(want.group_version);
+    if kind != want.kind || sent != want.group_version {
+        return Err(wrong_kind(want, &kind, sent));
     }
     if let Err(why) = validate::metadata_shape(&body) {
-        return refuse(why);
+        return Err(refused(want, &why));
     }
     let map = object::as_map_mut(&mut body);
     map.insert("kind".to_owned(), Value::from(kind));
@@ -45,40 +61,70 @@ pub(crate) fn as_kind(target: &Target, mut body: Value) -> Result<Value, Status>
     Ok(body)
 }
 
+/// Upstream reads what the body says that it is, then converts it, and then compares versions.
+fn wrong_kind(want: BodyKind<'_>, kind: &str, sent: &GroupVersion) -> Status {
+    let is_known = want.schemas.kind(&sent.group, sent.version.as_str(), kind).is_some();
+    let version = sent.version.as_str();
+    let why = if !is_known && (kind, sent) != (want.kind, want.group_version) {
+        let (api_version, scheme) = (sent.to_string(), "pkg/api/legacyscheme/scheme.go:30");
+        format!("no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}")
+    } else if kind == want.kind {
+        let expected = want.group_version;
+        return Status::bad_request(format!(
+            "the API version in the data ({sent}) does not match the expected API version ({expected})"
+        ));
+    } else {
+        let package = go_package(&want.group_version.group);
+        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", want.kind)
+    };
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", want.kind))
+}
+
+/// Where upstream keeps the types of a group that belong to no version.
+fn go_package(group: &str) -> &str {
+    match group {
+        "" | "events.k8s.io" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        group => group.split('.').next().unwrap_or_default(),
+    }
+}
+
 /// Whether kind and version of a body can be read at all, or 400 in the words of upstream's first look at it.
-pub(crate) fn check_head(target: &Target, body: &Value, text: &[u8]) -> Result<(), Status> {
+pub(crate) fn check_head(want: BodyKind<'_>, body: &Value, text: &[u8]) -> Result<(), Status> {
+    unreadable_head(body).map_or(Ok(()), |why| {
+        let (kind, shown) = (want.kind, schema::json::summary(text));
+        Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({shown})"
+        )))
+    })
+}
+
+/// Why kind and version of a body cannot be read, if so.
+pub fn unreadable_head(body: &Value) -> Option<String> {
     const HEAD: &str = "type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
                         \"json:\\\"kind,omitempty\\\"\" }";
-    let refuse = |what: &Value, place: String| {
-        let want = &target.kind.definition.kind;
+    let complain = |what: &Value, place: String| {
         let what = schema::json::type_name(what);
-        let shown = schema::json::summary(text);
-        Err(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {want}): couldn't get version/kind; json parse \
-             error: json: cannot unmarshal {what} into Go {place} ({shown})"
-        )))
+        Some(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go {place}"
+        ))
     };
-    let Value::Object(map) = body else { return refuse(body, format!("value of {HEAD}")) };
+    let Value::Object(map) = body else { return complain(body, format!("value of {HEAD}")) };
     for field in ["apiVersion", "kind"] {
         match map.get(field) {
             None | Some(Value::Null | Value::String(_)) => {}
-            Some(other) => return refuse(other, format!("struct field .{field} of type string")),
+            Some(other) => return complain(other, format!("struct field .{field} of type string")),
         }
     }
-    Ok(())
+    let api_version = object::api_version(body);
+    let is_odd = !api_version.is_empty() && GroupVersion::parse(api_version).is_none();
+    is_odd.then(|| format!("unexpected GroupVersion string: {api_version}"))
 }
 
 /// 400: the body is of the right kind, but cannot be read.
-pub(crate) fn refused(target: &Target, why: &str) -> Status {
-    refused_as(target, &target.kind.definition.kind, why)
-}
-
-fn refused_as(target: &Target, kind: &str, why: &str) -> Status {
-    let (version, want) = (&target.group_version.version, &target.kind.definition.kind);
-    Status::bad_request(format!(
-        "{kind} in version {:?} cannot be handled as a {want}: {why}",
-        version.as_str()
-    ))
+pub(crate) fn refused(want: BodyKind<'_>, why: &str) -> Status {
+    let (version, kind) = (want.group_version.version.as_str(), want.kind);
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 
 /// The bytes to store.

@@ -13,32 +13,29 @@ const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 const MAX_GENERATED: usize = 63 - SUFFIX;
 
-/// The namespace of the path and of the body are the same, or the body has none.
+/// The namespace of the path and of the body are the same, or the body has none. What stands there for a kind that
+/// has none is dropped, as upstream does.
 pub(crate) fn settle_namespace(target: &Target, object: &mut Value) -> Result<(), Status> {
     let own = object::namespace(object);
-    if target.kind.is_namespaced() {
-        if own.is_empty() {
-            let namespace = Value::from(target.namespace.clone());
-            object::metadata_mut(object).insert("namespace".to_owned(), namespace);
-        } else if own != target.namespace {
-            let message =
-                "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(Status::bad_request(message));
-        }
-    } else if !own.is_empty() {
-        let message = "namespace is not allowed on this type";
-        let error = FieldError::forbidden("metadata.namespace", message);
-        return Err(Status::invalid(&target.kind.group_kind, object::name(object), error));
+    if !target.kind.is_namespaced() {
+        object::metadata_mut(object).remove("namespace");
+    } else if own.is_empty() {
+        let namespace = Value::from(target.namespace.clone());
+        object::metadata_mut(object).insert("namespace".to_owned(), namespace);
+    } else if own != target.namespace {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(message));
     }
     Ok(())
 }
 
-/// The name of the path and of the body are the same, or the body has none.
+/// The name of the path and of the body are the same.
 pub(crate) fn check_name(target: &Target, object: &Value) -> Result<(), Status> {
     let own = object::name(object);
     if own.is_empty() {
         return Err(Status::bad_request(format!(
-            "the name of the object ({own} based on URL) was undeterminable: name must be provided"
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
         )));
     }
     if own != target.name {

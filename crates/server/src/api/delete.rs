@@ -1,7 +1,7 @@
 //! DELETE of one object or of a collection.
 
 use bytes::Bytes;
-use meta::Status;
+use meta::{Reason, Status, Value};
 use registry::{DeleteOptions, Deleted};
 
 use super::{Call, options};
@@ -42,27 +42,19 @@ pub(super) async fn delete_collection(call: &mut Call<'_>, body: RequestBody) ->
     Ok(answer::json(call.exchange, 200, Bytes::from(text), format))
 }
 
-/// The `DeleteOptions` of the body, and what the query adds.
+/// The `DeleteOptions` of the body, or of the query where there is no body.
 async fn read_options(call: &mut Call<'_>, body: RequestBody) -> Result<DeleteOptions, Status> {
-    let mut options = match call.read_delete_options(body).await? {
-        Some(object) => serde_json::from_value(object).map_err(|error| {
-            Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))
-        })?,
-        None => DeleteOptions::default(),
-    };
-    let query = &call.exchange.query;
-    if options::dry_run(query, "DeleteOptions")? {
-        options.dry_run = vec!["All".to_owned()];
+    match call.read_delete_options(body).await? {
+        Some(object) => from_body(object),
+        None => options::delete(&call.exchange.query),
     }
-    if query.has("gracePeriodSeconds") {
-        let seconds = options::number(query.get("gracePeriodSeconds"))?;
-        options.grace_period_seconds = Some(i64::try_from(seconds).unwrap_or(i64::MAX));
-    }
-    if query.has("propagationPolicy") {
-        options.propagation_policy = Some(query.get("propagationPolicy").to_owned());
-    }
-    if query.has("orphanDependents") {
-        options.orphan_dependents = Some(query.is_true("orphanDependents"));
-    }
-    Ok(options)
+}
+
+/// Upstream answers options that it cannot read with a plain error, which is a 500.
+pub(super) fn from_body(object: Value) -> Result<DeleteOptions, Status> {
+    serde_json::from_value(object).map_err(|error| unreadable(error.to_string()))
+}
+
+pub(super) fn unreadable(why: impl Into<String>) -> Status {
+    Status::failure(500, Reason::Unknown, why)
 }

@@ -1,32 +1,25 @@
 //! Query parameters of the verbs, checked.
 
+use std::num::IntErrorKind;
+
 use http::header::USER_AGENT;
 use meta::{FieldError, FieldErrors, FieldSelector, GroupKind, LabelSelector, Status};
-use registry::{ListOptions, Review, WatchOptions, WriteOptions};
+use registry::{DeleteOptions, ListOptions, Review, WatchOptions, WriteOptions};
 use schema::{check::FieldValidation, patch::PatchKind};
+use serde_json::json;
 
 use crate::{chain::Exchange, request::Query};
 
 /// The longest name of a manager, as upstream.
 const MAX_MANAGER: usize = 128;
 
-pub(super) fn write<'a>(
+/// The options of a create or update; `kind` is what they are called.
+pub(crate) fn write<'a>(
     exchange: &'a Exchange,
     kind: &str,
     review: &'a Review,
 ) -> Result<WriteOptions<'a>, Status> {
-    let dry_run = dry_run(&exchange.query, kind)?;
-    let field_validation = field_validation(&exchange.query, kind)?;
-    Ok(WriteOptions { dry_run, manager: manager(exchange, kind)?, field_validation, review })
-}
-
-/// `fieldValidation=Strict|Warn|Ignore`
-pub(super) fn field_validation(query: &Query, kind: &str) -> Result<FieldValidation, Status> {
-    let value = query.get("fieldValidation");
-    FieldValidation::parse(value).ok_or_else(|| {
-        let error = FieldError::not_supported("fieldValidation", value, &FieldValidation::SUPPORTED);
-        Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", error)
-    })
+    checked(exchange, kind, FieldErrors::default(), review)
 }
 
 /// The options of a patch. Who applies must say who it is, and only who applies can force.
@@ -35,7 +28,6 @@ pub(super) fn patch<'a>(
     patch: PatchKind,
     review: &'a Review,
 ) -> Result<WriteOptions<'a>, Status> {
-    const KIND: &str = "PatchOptions";
     let query = &exchange.query;
     let mut errors = FieldErrors::default();
     if patch == PatchKind::Apply {
@@ -45,43 +37,72 @@ pub(super) fn patch<'a>(
     } else if query.has("force") {
         errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
-    if !errors.is_empty() {
-        return Err(errors.into_status(&GroupKind::new("meta.k8s.io", KIND), ""));
+    checked(exchange, "PatchOptions", errors, review)
+}
+
+/// All complaints about the options come at once, in upstream's order.
+fn checked<'a>(
+    exchange: &'a Exchange,
+    kind: &str,
+    mut errors: FieldErrors,
+    review: &'a Review,
+) -> Result<WriteOptions<'a>, Status> {
+    let query = &exchange.query;
+    check_manager(query.get("fieldManager"), &mut errors);
+    let dry_run: Vec<&str> = query.all("dryRun").collect();
+    if dry_run.iter().any(|it| *it != "All") {
+        errors.push(FieldError::not_supported_shown("dryRun", json!(dry_run).to_string(), &["All"]));
     }
-    write(exchange, KIND, review)
+    let validation = query.get("fieldValidation");
+    let field_validation = FieldValidation::parse(validation);
+    if field_validation.is_none() {
+        let supported = &FieldValidation::SUPPORTED;
+        errors.push(FieldError::not_supported("fieldValidation", validation, supported));
+    }
+    if !errors.is_empty() {
+        return Err(errors.into_status(&GroupKind::new("meta.k8s.io", kind), ""));
+    }
+    Ok(WriteOptions {
+        dry_run: !dry_run.is_empty(),
+        manager: manager(exchange),
+        field_validation: field_validation.unwrap_or_default(),
+        review,
+    })
+}
+
+fn check_manager(name: &str, errors: &mut FieldErrors) {
+    if name.len() > MAX_MANAGER {
+        errors.push(FieldError::too_long("fieldManager", MAX_MANAGER));
+    }
+    for (position, odd) in name.char_indices().filter(|(_, it)| it.is_control()) {
+        let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(odd));
+        errors.push(FieldError::invalid("fieldManager", name, detail));
+    }
 }
 
 /// `fieldManager`, or what the client calls itself up to the first slash.
-fn manager<'a>(exchange: &'a Exchange, kind: &str) -> Result<&'a str, Status> {
+fn manager(exchange: &Exchange) -> &str {
     let name = exchange.query.get("fieldManager");
-    let refuse = |error| Err(Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", error));
-    if name.len() > MAX_MANAGER {
-        return refuse(FieldError::too_long("fieldManager", MAX_MANAGER));
-    }
-    if name.chars().any(char::is_control) {
-        let detail = "should only contain printable characters";
-        return refuse(FieldError::invalid("fieldManager", name, detail));
-    }
     if !name.is_empty() {
-        return Ok(name);
+        return name;
     }
     let agent = exchange.headers.get(USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let agent = agent.split(['/', '\t']).next().unwrap_or_default();
     // A header that is text is ASCII: every byte is a character.
-    Ok(&agent[..agent.len().min(MAX_MANAGER)])
+    &agent[..agent.len().min(MAX_MANAGER)]
 }
 
-/// `dryRun=All` or nothing.
-pub(super) fn dry_run(query: &Query, kind: &str) -> Result<bool, Status> {
-    let mut is_dry = false;
-    for value in query.all("dryRun") {
-        if value != "All" {
-            let error = FieldError::not_supported("dryRun", value, &["All"]);
-            return Err(Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", error));
-        }
-        is_dry = true;
-    }
-    Ok(is_dry)
+/// What a DELETE without a body asks for. With a body these are not looked at, as upstream.
+pub(super) fn delete(query: &Query) -> Result<DeleteOptions, Status> {
+    let grace =
+        query.has("gracePeriodSeconds").then(|| integer(query.get("gracePeriodSeconds"))).transpose()?;
+    Ok(DeleteOptions {
+        grace_period_seconds: grace,
+        preconditions: None,
+        propagation_policy: query.has("propagationPolicy").then(|| query.get("propagationPolicy").to_owned()),
+        orphan_dependents: query.has("orphanDependents").then(|| query.is_true("orphanDependents")),
+        dry_run: query.all("dryRun").map(str::to_owned).collect(),
+    })
 }
 
 pub(super) fn list(query: &Query) -> Result<ListOptions, Status> {
@@ -111,12 +132,20 @@ pub(super) fn watch(query: &Query) -> Result<WatchOptions, Status> {
     })
 }
 
-/// A number that is not negative.
+/// A number; what is less than nothing counts as nothing.
 pub(super) fn number(text: &str) -> Result<u64, Status> {
-    match text.parse::<i64>() {
-        Ok(number) => Ok(u64::try_from(number).unwrap_or(0)),
-        Err(_) => Err(Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
-    }
+    integer(text).map(|it| u64::try_from(it).unwrap_or(0))
+}
+
+/// A number, or 400 in the words of Go's parser.
+fn integer(text: &str) -> Result<i64, Status> {
+    text.parse::<i64>().map_err(|error| {
+        let why = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+    })
 }
 
 fn labels(query: &Query) -> Result<LabelSelector, Status> {

@@ -1,18 +1,18 @@
 //! `…/scale`: GET, PUT and PATCH of how many replicas a workload has.
 
 use meta::Status;
-use registry::Patch;
+use registry::{Patch, Written};
 use schema::patch::PatchKind;
 
-use super::{Call, options};
+use super::{
+    Call, options,
+    write::{answer_written, configuration, patch_kind},
+};
 use crate::{
     answer::{self, Answer},
     body::RequestBody,
     negotiate,
 };
-
-/// The patch languages that a Scale can be changed in.
-const PATCHES: [PatchKind; 3] = [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic];
 
 pub(super) async fn get(call: &mut Call<'_>) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
@@ -22,23 +22,24 @@ pub(super) async fn get(call: &mut Call<'_>) -> Result<Answer, Status> {
 
 pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let scale = call.read_object(body).await?;
     let options = options::write(call.exchange, "UpdateOptions", &registry::anything)?;
-    let text = call.registry.update_scale(&call.target, &options, &scale).await?;
-    Ok(answer::json(call.exchange, 200, text, format))
+    let (scale, warnings) = call.read_accepted(&options, body).await?;
+    let text = call.registry.update_scale(&call.target, &options, scale).await?;
+    Ok(answer_written(call, Written { text, is_new: false, warnings }, format))
 }
 
 pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    let kind = patch_kind(call)?;
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let content_type = negotiate::content_type(&call.exchange.headers);
-    let kind = match PATCHES.into_iter().find(|it| it.media_type() == content_type) {
-        Some(PatchKind::Json) => PatchKind::Json,
-        // A Scale has no lists, so that both merge languages mean the same.
-        Some(_) => PatchKind::Merge,
-        None => return Err(Status::unsupported_media_type(&PATCHES.map(PatchKind::media_type))),
-    };
-    let options = options::write(call.exchange, "PatchOptions", &registry::anything)?;
+    let options = options::patch(call.exchange, kind, &registry::anything)?;
     let body = call.read(body).await?;
-    let text = call.registry.patch_scale(&call.target, &options, &Patch { kind, body }).await?;
-    Ok(answer::json(call.exchange, 200, text, format))
+    let written = if kind == PatchKind::Apply {
+        let config = configuration(&body)?;
+        let force = call.exchange.query.is_true("force");
+        let text = call.registry.apply_scale(&call.target, &options, &config, force).await?;
+        Written { text, is_new: false, warnings: Vec::new() }
+    } else {
+        call.registry.patch_scale(&call.target, &options, &Patch { kind, body }).await?
+    };
+    Ok(answer_written(call, written, format))
 }
