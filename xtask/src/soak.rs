@@ -54,6 +54,14 @@ const SOAKS: &[Soak] = &[
         rounds: 2_000,
         about: "oversized, deep, slow, half-open and mutated requests (rounds = mutated requests)",
     },
+    Soak {
+        name: "model",
+        package: "fleet",
+        target: IT,
+        filter: "model::",
+        rounds: 20_000,
+        about: "agreement between servers, every order of steps, then random histories (rounds = histories)",
+    },
 ];
 
 /// Runs one, or lists them all.

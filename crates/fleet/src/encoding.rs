@@ -9,7 +9,7 @@ use meta::{GroupResource, StorageVersion};
 use store::Require;
 
 /// What a put must be encoded in, and what it must require of the store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// The version of the bytes.
     pub version: StorageVersion,
