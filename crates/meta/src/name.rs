@@ -7,6 +7,7 @@ const DNS_LABEL_FORM: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const DNS_SUBDOMAIN_FORM: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const DNS_1035_FORM: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const KEY_FORM: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const CONFIG_KEY_FORM: &str = "[-._a-zA-Z0-9]+";
 const VALUE_FORM: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
 const KEY_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
@@ -84,6 +85,22 @@ pub fn label_value(text: &str) -> Vec<String> {
         let words = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
                      '.', and must start and end with an alphanumeric character";
         complaints.push(form(words, VALUE_FORM, &["MyValue", "my_value", "12345"]));
+    }
+    complaints
+}
+
+/// A key of a config map or secret, which becomes the name of a file.
+pub fn config_key(text: &str) -> Vec<String> {
+    let mut complaints = too_long_in_characters(text, 253);
+    let is_fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if text.is_empty() || !text.bytes().all(is_fine) {
+        let words = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+        complaints.push(form(words, CONFIG_KEY_FORM, &["key.name", "KEY_NAME", "key-name"]));
+    }
+    match text {
+        "." | ".." => complaints.push(format!("must not be '{text}'")),
+        _ if text.starts_with("..") => complaints.push("must not start with '..'".to_owned()),
+        _ => {}
     }
     complaints
 }

@@ -4,8 +4,13 @@
 //! [`validate_changed`]. Metadata is checked before, see [`meta::validate`]; both together make one answer.
 //! Deliberately not here: types and unknown fields (the schema's part), and defaults, which are in place by now.
 
+mod config;
+mod event;
 mod lease;
+mod namespace;
+mod priority_class;
 mod rbac;
+mod secret;
 mod selector;
 mod storage_version;
 #[cfg(test)]
@@ -41,8 +46,13 @@ impl<'a> From<&'a Target> for Subject<'a> {
 pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     match (subject.group, subject.resource) {
+        ("", "namespaces") => namespace::validate(object, &mut errors),
+        ("", "configmaps") => config::validate(object, &mut errors),
+        ("", "secrets") => secret::validate(object, &mut errors),
+        (group @ ("" | "events.k8s.io"), "events") => event::validate(group, object, &mut errors),
         ("coordination.k8s.io", "leases") => lease::validate(object, &mut errors),
         ("rbac.authorization.k8s.io", resource) => rbac::validate(resource, object, &mut errors),
+        ("scheduling.k8s.io", "priorityclasses") => priority_class::validate(object, &mut errors),
         _ => {}
     }
     errors
@@ -52,12 +62,22 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
 pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -> FieldErrors {
     let mut errors = FieldErrors::default();
     match (subject.group, subject.resource, subject.subresource) {
+        ("", "namespaces", "finalize") => namespace::validate_finalize(new, &mut errors),
+        ("", "namespaces", "status") => namespace::validate_status(new, &mut errors),
+        ("", "configmaps", "") => config::validate_changed(new, old, &mut errors),
+        ("", "secrets", "") => secret::validate_changed(new, old, &mut errors),
+        (group @ ("" | "events.k8s.io"), "events", "") => {
+            event::validate_changed(group, new, old, &mut errors);
+        }
         ("coordination.k8s.io", "leases", "") => lease::validate(new, &mut errors),
         ("rbac.authorization.k8s.io", resource, "") => {
             rbac::validate_changed(resource, new, old, &mut errors)
         }
         ("internal.apiserver.k8s.io", "storageversions", "status") => {
             storage_version::validate_status(new, &mut errors);
+        }
+        ("scheduling.k8s.io", "priorityclasses", "") => {
+            priority_class::validate_changed(new, old, &mut errors);
         }
         _ => {}
     }

@@ -63,7 +63,10 @@ fn owner_references(object: &Value, errors: &mut FieldErrors) {
     for reference in references {
         let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or("");
         let (api_version, kind) = (text("apiVersion"), text("kind"));
-        if api_version.rsplit('/').next().unwrap_or("").is_empty() {
+        // What has two slashes has no version for upstream.
+        if api_version.split_once('/').map_or(api_version, |(_, it)| it).is_empty()
+            || api_version.matches('/').count() > 1
+        {
             let field = format!("{PATH}.apiVersion");
             errors.push(FieldError::invalid(field, api_version, "version must not be empty"));
         }

@@ -16,6 +16,8 @@ pub enum NameRule {
     PathSegment,
     /// A subdomain short enough that a job's suffix fits: cron jobs.
     CronJob,
+    /// What could be the name of a file: lease candidates.
+    ConfigKey,
     /// `<group>.<resource>`: storage versions.
     StorageVersion,
 }
@@ -26,10 +28,11 @@ pub fn name_rule(group: &str, resource: &str) -> NameRule {
         ("", "namespaces") | ("apps", "statefulsets") => NameRule::Label,
         ("", "services") => NameRule::Dns1035Label,
         ("rbac.authorization.k8s.io", _)
-        | ("" | "events.k8s.io", "events")
+        | ("", "events")
         | ("certificates.k8s.io", "certificatesigningrequests")
         | ("apiregistration.k8s.io", "apiservices") => NameRule::PathSegment,
         ("batch", "cronjobs") => NameRule::CronJob,
+        ("coordination.k8s.io", "leasecandidates") => NameRule::ConfigKey,
         ("internal.apiserver.k8s.io", "storageversions") => NameRule::StorageVersion,
         _ => NameRule::Subdomain,
     }
@@ -50,14 +53,18 @@ impl NameRule {
                 }
                 complaints
             }
+            Self::ConfigKey => name::config_key(text),
             Self::StorageVersion => storage_version(text),
         }
     }
 
     /// What is wrong with the beginning of a name, as in `generateName`. It may end with a hyphen.
     pub fn check_prefix(self, text: &str) -> Vec<String> {
-        if self == Self::PathSegment {
-            return name::path_segment_prefix(text);
+        match self {
+            // Upstream checks these prefixes as if they were names.
+            Self::ConfigKey | Self::StorageVersion => return self.check(text),
+            Self::PathSegment => return name::path_segment_prefix(text),
+            Self::Subdomain | Self::Label | Self::Dns1035Label | Self::CronJob => {}
         }
         // Upstream puts a letter in the place of the last two characters.
         match text.strip_suffix('-') {

@@ -19,6 +19,11 @@ pub(super) fn number(value: &Value, path: &[&str]) -> Option<i64> {
     at(value, path).and_then(Value::as_i64)
 }
 
+/// Whether something is switched on.
+pub(super) fn flag(value: &Value, path: &[&str]) -> bool {
+    at(value, path).and_then(Value::as_bool).unwrap_or(false)
+}
+
 /// The elements of a list.
 pub(super) fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     at(value, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
