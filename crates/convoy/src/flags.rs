@@ -174,12 +174,7 @@ pub struct AuthenticationFlags {
     pub service_account_signing_key_file: Option<PathBuf>,
 
     /// Who issues service account tokens. If given several times the first one issues, all are accepted
-    #[arg(
-        long,
-        value_name = "URL",
-        default_value = "https://kubernetes.default.svc.cluster.local",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc", value_delimiter = ',')]
     pub service_account_issuer: Vec<String>,
 
     /// Whom service account tokens are for, separated by commas [default: the issuers]

@@ -441,6 +441,22 @@ impl Registry {
         Ok((object, warnings))
     }
 
+    /// Sets fields that the server works out from other objects. Nobody owns them.
+    pub async fn derive(
+        &self,
+        target: &Target,
+        options: &WriteOptions<'_>,
+        fields: &meta::Map,
+    ) -> Result<Written, Status> {
+        self.modify_as(target, options, Owners::Settled, |old| {
+            let mut new =
+                old.cloned().ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
+            object::as_map_mut(&mut new).extend(fields.clone());
+            Ok(new)
+        })
+        .await
+    }
+
     fn body_kind<'a>(&'a self, target: &'a Target) -> BodyKind<'a> {
         BodyKind::of(target, self.kinds.schemas())
     }

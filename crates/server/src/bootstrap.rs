@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use futures_util::future;
-use meta::{GroupResource, GroupVersion, Release, Status, Value, object};
-use registry::{Registry, Target, WriteOptions};
+use meta::{GroupResource, GroupVersion, Map, Release, Status, Value, object};
+use registry::{DeleteOptions, Registry, Target, WriteOptions};
 use schema::check::FieldValidation;
 use serde_json::json;
 
@@ -62,13 +62,25 @@ async fn ensure_all(
     Ok(())
 }
 
+/// Takes out the rules that a role collects from other roles: the role as such does not have them.
+fn take_derived(role: &mut Value) -> Map {
+    let map = object::as_map_mut(role);
+    let mut derived = Map::new();
+    if map.contains_key("aggregationRule")
+        && let Some(rules) = map.remove("rules")
+    {
+        derived.insert("rules".to_owned(), rules);
+    }
+    derived
+}
+
 /// Who writes what a cluster must have, as upstream.
 const MANAGER: &str = "kube-apiserver";
 
 async fn ensure(
     registry: &Registry,
     target: Target,
-    object: Value,
+    mut object: Value,
     mend: fn(&Value, &Value) -> Option<Value>,
 ) -> Result<(), Status> {
     let options = WriteOptions {
@@ -80,7 +92,11 @@ async fn ensure(
     let existing = match registry.get(&target, "").await {
         Ok(text) => serde_json::from_slice::<Value>(&text).map_err(Status::internal)?,
         Err(status) if status.code == 404 => {
+            let derived = take_derived(&mut object);
             return match registry.create(&target, &options, object).await {
+                Ok(_) if !derived.is_empty() => {
+                    registry.derive(&target, &options, &derived).await.map(|_| ())
+                }
                 // Another server was faster.
                 Err(status) if status.code == 409 => Ok(()),
                 other => other.map(|_| ()),
@@ -88,7 +104,13 @@ async fn ensure(
         }
         Err(status) => return Err(status),
     };
-    let Some(better) = mend(&existing, &object) else { return Ok(()) };
+    let Some(mut better) = mend(&existing, &object) else { return Ok(()) };
+    if better.get("roleRef") != existing.get("roleRef") {
+        // What a binding binds to cannot be changed, so it is made anew.
+        registry.delete(&target, &DeleteOptions::default()).await?;
+        object::metadata_mut(&mut better).remove("resourceVersion");
+        return registry.create(&target, &options, better).await.map(|_| ());
+    }
     match registry.update(&target, &options, better).await {
         Err(status) if status.code == 409 => Ok(()),
         other => other.map(|_| ()),

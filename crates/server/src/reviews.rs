@@ -4,7 +4,7 @@
 
 use access::review;
 use bytes::Bytes;
-use meta::{Status, Value};
+use meta::{Status, Value, object};
 
 use crate::{
     answer::{self, Answer},
@@ -21,7 +21,8 @@ pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
     let (object, warnings) = call.read_accepted(&options, body).await?;
-    let answered = match &*call.served.definition.kind {
+    let owners = call.registry.owners_of(&call.target, &options, &object);
+    let mut answered = match &*call.served.definition.kind {
         "SubjectAccessReview" => access_review(call, &object, review::subject_access_review)?,
         "LocalSubjectAccessReview" => {
             let namespace = call.target.namespace.clone();
@@ -47,6 +48,9 @@ pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
             return Err(Status::not_implemented(message));
         }
     };
+    if let Some(owners) = owners {
+        object::metadata_mut(&mut answered).insert("managedFields".to_owned(), owners);
+    }
     let answer = answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format);
     Ok(warnings.iter().fold(answer, |answer, warning| answer.warn(warning)))
 }

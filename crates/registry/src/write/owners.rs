@@ -53,6 +53,13 @@ impl Registry {
         self.own_changed(target, options, new, &nothing);
     }
 
+    /// Who owns an object that is answered and not stored: its `managedFields`.
+    pub fn owners_of(&self, target: &Target, options: &WriteOptions<'_>, object: &Value) -> Option<Value> {
+        let mut owned = object.clone();
+        self.own_new(target, options, &mut owned);
+        object::metadata_mut(&mut owned).remove("managedFields")
+    }
+
     /// Says in the new state of an object who owns what.
     pub(super) fn own_changed(
         &self,

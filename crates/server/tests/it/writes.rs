@@ -204,3 +204,30 @@ async fn a_workload_is_scaled_through_its_scale() {
     server.patch(&format!("{all}/d/scale"), "merge", json!({"spec": {"replicas": -1}})).await.expect(422);
     server.get(&format!("{all}/none/scale")).await.expect(404);
 }
+
+#[tokio::test]
+async fn one_answer_says_everything_that_is_wrong_and_nothing_is_written() {
+    let server = TestServer::start().await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let bad = json!({
+        "metadata": {"name": "l", "labels": {"a": "-"}},
+        "spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1},
+    });
+    let refused = server.post(leases, bad).await.expect(422).json();
+    let causes = refused["details"]["causes"].as_array().unwrap();
+    let fields: Vec<&str> = causes.iter().filter_map(|it| it["field"].as_str()).collect();
+    assert_eq!(fields, ["metadata.labels", "spec.leaseDurationSeconds", "spec.leaseTransitions"]);
+    assert_eq!(refused["details"]["group"], "coordination.k8s.io");
+    server.get(&format!("{leases}/l")).await.expect(404);
+
+    let fine = json!({"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 1}});
+    let before = server.post(leases, fine).await.expect(201).json();
+    let mut worse = before.clone();
+    worse["spec"]["leaseDurationSeconds"] = json!(-1);
+    let refused = server.ask("PUT", &format!("{leases}/l"), worse).await.expect(422);
+    assert_eq!(
+        refused.message(),
+        "Lease.coordination.k8s.io \"l\" is invalid: spec.leaseDurationSeconds: Invalid value: -1: must be greater than 0"
+    );
+    assert_eq!(server.get(&format!("{leases}/l")).await.expect(200).json(), before);
+}
