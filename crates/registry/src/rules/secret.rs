@@ -38,24 +38,20 @@ fn check_type(secret: &Value, errors: &mut FieldErrors) {
     let has = |key: &str| at(secret, &["data", key]).is_some();
     let mut require = |field: String| errors.push(FieldError::required(field, ""));
     match text(secret, &["type"]) {
-        "kubernetes.io/service-account-token" => {
-            // Everything else may be added later by a controller.
-            if text(secret, &["metadata", "annotations", ACCOUNT_NAME]).is_empty() {
-                require(format!("metadata.annotations[{ACCOUNT_NAME}]"));
-            }
+        // Everything else may be added later by a controller.
+        "kubernetes.io/service-account-token"
+            if text(secret, &["metadata", "annotations", ACCOUNT_NAME]).is_empty() =>
+        {
+            require(format!("metadata.annotations[{ACCOUNT_NAME}]"));
         }
         "kubernetes.io/dockercfg" => check_json(secret, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => check_json(secret, ".dockerconfigjson", errors),
-        "kubernetes.io/basic-auth" => {
-            if !has("username") && !has("password") {
-                require("data[username]".to_owned());
-                require("data[password]".to_owned());
-            }
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            require("data[username]".to_owned());
+            require("data[password]".to_owned());
         }
-        "kubernetes.io/ssh-auth" => {
-            if text(secret, &["data", "ssh-privatekey"]).is_empty() {
-                require("data[ssh-privatekey]".to_owned());
-            }
+        "kubernetes.io/ssh-auth" if text(secret, &["data", "ssh-privatekey"]).is_empty() => {
+            require("data[ssh-privatekey]".to_owned());
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"] {
