@@ -7,6 +7,8 @@ mod harness;
 mod lists;
 mod pods;
 mod protobuf;
+mod recorded;
+mod replay;
 mod requests;
 mod rights;
 mod scale;
