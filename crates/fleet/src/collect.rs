@@ -4,10 +4,13 @@
 //! Only proof of absence removes anything: the caller has *read* the members, and the write requires that nobody
 //! joined since. A list that could not be read is no list. Deliberately not here: electing the leader.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use store::Revision;
 
 use crate::{
-    FenceRecord, MemberRecord,
+    FenceRecord, MemberRecord, Members,
     agree::{self, Blocked, Facts, Plan},
     custom::{self, Definition},
 };
@@ -62,23 +65,30 @@ pub fn collect(
     Ok(if plan.changed { Collect::Write(Box::new(plan)) } else { Collect::Keep })
 }
 
-/// Clears the way for a server that cannot read what the departed were to write: their entries go, and with the
-/// last of them a selection that the server cannot read. It then counts again what is stored, and asks
-/// [`crate::member::join`] again.
-pub fn clear_for(facts: &Facts<'_>, record: &FenceRecord, joiner: &MemberRecord) -> Result<Plan, Blocked> {
+/// How long a StorageVersion object that a person made may stand without a record behind it.
+pub const ORPHAN_AGE: Duration = Duration::from_secs(60);
+
+/// Whether a StorageVersion object belongs to nothing and may go, on the condition that it is unchanged: there is
+/// no record that it mirrors, and nobody is about to write one with it.
+pub fn is_orphan(record: Option<&FenceRecord>, created: Timestamp, now: Timestamp) -> bool {
+    let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+    record.is_none_or(|it| it.entries.is_empty()) && age >= ORPHAN_AGE
+}
+
+/// Clears the way for a server that cannot read what the departed were to write: their entries go, also that of an
+/// older process of its own, which it is about to replace, and with the last of them a selection that it cannot
+/// read. It then counts again what is stored, and asks [`crate::member::join`] again.
+pub fn clear_for(facts: &Facts<'_>, record: &FenceRecord, joiner: &MemberRecord) -> Plan {
     let facts = &Facts { fence: Some(record), ..*facts };
-    let plan = agree::plan(facts, None)?;
-    let is_read = plan.record.selection.as_ref().is_none_or(|it| joiner.decodes(facts.resource, it));
-    let is_alone = facts.members.counted(facts.resource).all(|it| it.identity == joiner.identity);
-    if is_read || !is_alone {
-        return Ok(plan);
+    let others = Members::of(facts.members.iter().filter(|it| it.identity != joiner.identity).cloned());
+    let mut next = record.clone();
+    agree::prune(&mut next, &others, facts.now, None);
+    let is_alone = others.counted(facts.resource).next().is_none();
+    if is_alone && next.selection.as_ref().is_some_and(|it| !joiner.decodes(facts.resource, it)) {
+        next.selection = None;
     }
-    let mut next = plan.record;
-    // An older process of the joiner's own identity may still be listed; it is about to be replaced.
-    next.entries.clear();
-    next.selection = None;
-    agree::settle_common(&mut next, facts.members, std::iter::empty(), facts.now);
-    Ok(agree::finish(facts, next, None))
+    agree::settle_common(&mut next, &others, others.counted(facts.resource), facts.now);
+    agree::finish(facts, next, None)
 }
 
 #[cfg(test)]

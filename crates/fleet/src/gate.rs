@@ -6,6 +6,8 @@
 
 use meta::GroupResource;
 
+use crate::agree::Blocked;
+
 /// How far a server is with a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Gate {
@@ -61,6 +63,20 @@ impl Shut {
         match self {
             Shut::Pending { .. } => 1,
             Shut::Refused { .. } => 30,
+        }
+    }
+}
+
+impl From<&Blocked> for Gate {
+    /// What a report that could not be recorded does to the gate. A server that cannot read what the others write
+    /// will not be able to by waiting; everything else passes by itself.
+    fn from(blocked: &Blocked) -> Self {
+        match blocked {
+            Blocked::CannotRead { .. } => Gate::Refused(blocked.to_string()),
+            Blocked::OthersCannotRead { .. }
+            | Blocked::NothingCommon { .. }
+            | Blocked::Full { .. }
+            | Blocked::Behind { .. } => Gate::Closed(Some(blocked.to_string())),
         }
     }
 }
@@ -126,6 +142,19 @@ mod tests {
         }
         let asked = Asked { verb: "post", resource: None, namespace: "", is_server: false };
         assert_eq!(check(&Gate::Closed(None), &asked), Ok(()));
+    }
+
+    #[test]
+    fn a_report_that_is_blocked_keeps_the_gate_closed_and_says_why() {
+        let resource = GroupResource::new("", "configmaps");
+        let version = meta::StorageVersion::new("v2");
+        let by = vec![crate::Identity::new("a"), crate::Identity::new("b")];
+        let (r, v) = (resource.clone(), version.clone());
+        let gate = Gate::from(&Blocked::OthersCannotRead { resource: r, version: v, by });
+        let text = "configmaps would be written as v2, which a, b cannot read";
+        assert_eq!(gate, Gate::Closed(Some(text.to_owned())));
+        let gate = Gate::from(&Blocked::CannotRead { resource, version });
+        assert!(matches!(gate, Gate::Refused(_)));
     }
 
     #[test]

@@ -263,7 +263,7 @@ impl World {
             (Join::Prune(_), Some(fence)) => {
                 let resource = Self::resource();
                 let facts = self.facts(rules, &resource, None, &members);
-                let plan = collect::clear_for(&facts, &fence.record, &me).map_err(|it| it.to_string())?;
+                let plan = collect::clear_for(&facts, &fence.record, &me);
                 let basis = self.basis(rules, Some(fence.modified), None);
                 plan.changed
                     .then(|| (Task::Clear, self.transaction(rules, &plan, &basis, Some(&me.identity))))
