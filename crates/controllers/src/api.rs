@@ -3,11 +3,13 @@
 //! Deliberately not here: watches (`changes.rs`). Answers are read here and not by `kube`, which would log the text of
 //! an answer that does not parse, Secrets included.
 
-use kube::api::{DeleteParams, GetParams, ListParams, PostParams};
+use http::HeaderValue;
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, core};
 use meta::Value;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::error::Error;
 
@@ -17,6 +19,8 @@ pub(crate) const PAGE: u32 = 50;
 /// Only metadata where the server can leave out the rest.
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// All of one resource, in one namespace or cluster-wide.
 #[derive(Clone, Debug)]
@@ -48,6 +52,21 @@ impl Collection {
         }
     }
 
+    /// The metadata of an object, or `None` if the server proves that it is not there.
+    pub(crate) async fn get_metadata<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        let mut request = self.request().get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert("accept", media_type(METADATA));
+        match client.request_text(request).await.map_err(Error::from) {
+            Ok(text) => read(&text).map(Some),
+            Err(error) if error.proves_absent(name) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// One page of metadata: the items, and how to go on.
     pub(crate) async fn list_metadata<T: DeserializeOwned>(
         &self,
@@ -55,8 +74,20 @@ impl Collection {
         token: Option<&str>,
     ) -> Result<Page<T>, Error> {
         let mut request = self.request().list(&page(token)).map_err(kube::Error::BuildRequest)?;
-        let accept = METADATA_LIST.parse().expect("the media type must be a header value");
-        request.headers_mut().insert("accept", accept);
+        request.headers_mut().insert("accept", media_type(METADATA_LIST));
+        read(&client.request_text(request).await?)
+    }
+
+    /// One page of what both selectors select; an empty one selects all.
+    pub(crate) async fn list_where<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        fields: &str,
+        labels: &str,
+        token: Option<&str>,
+    ) -> Result<Page<T>, Error> {
+        let params = page(token).fields(fields).labels(labels);
+        let request = self.request().list(&params).map_err(kube::Error::BuildRequest)?;
         read(&client.request_text(request).await?)
     }
 
@@ -96,6 +127,38 @@ impl Collection {
             .replace_subresource(subresource, name, &PostParams::default(), body)
             .map_err(kube::Error::BuildRequest)?;
         read(&client.request_text(request).await?)
+    }
+
+    /// A merge patch; what comes back is not read.
+    pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
+        let patch = Patch::Merge(patch);
+        let mut request = self
+            .request()
+            .patch(name, &PatchParams::default(), &patch)
+            .map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert("accept", media_type(METADATA));
+        client.request_text(request).await?;
+        Ok(())
+    }
+
+    /// Deletes the object if it is this one in this state.
+    pub(crate) async fn delete_exactly(
+        &self,
+        client: &Client,
+        name: &str,
+        policy: &str,
+        uid: &str,
+        resource_version: &str,
+    ) -> Result<(), Error> {
+        let mut request =
+            self.request().delete(name, &DeleteParams::default()).map_err(kube::Error::BuildRequest)?;
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+        });
+        *request.body_mut() = options.to_string().into_bytes();
+        client.request_text(request).await?;
+        Ok(())
     }
 
     pub(crate) async fn delete(&self, client: &Client, name: &str) -> Result<(), Error> {
@@ -151,6 +214,10 @@ pub(crate) async fn get_path<T: DeserializeOwned>(
 struct PageMetadata {
     #[serde(default, rename = "continue")]
     next: Option<String>,
+}
+
+fn media_type(text: &'static str) -> HeaderValue {
+    HeaderValue::from_static(text)
 }
 
 fn page(token: Option<&str>) -> ListParams {

@@ -6,20 +6,24 @@
 use std::{borrow::Cow, time::Duration};
 
 use futures_util::{Stream, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::api::ApiResource;
 use kube::core::{DynamicResourceScope, GroupVersionKind};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::api::PAGE;
 use crate::backoff::Backoff;
+use crate::discovery::Served;
 use crate::error::{Chain, Error};
 
 /// After a failure; short at first, so that controllers work as soon as a starting server does.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(15);
+
+/// A page of bare metadata.
+const METADATA_PAGE: u32 = 500;
 
 /// What happened to the objects of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +55,39 @@ pub(crate) struct Watched {
     pub(crate) resource: &'static str,
     /// Only these objects; empty for all.
     pub(crate) fields: &'static str,
+}
+
+/// What happened to the objects of one resource, with as much of their metadata as is about deletion.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    ListBegins,
+    Listed(ObjectMeta),
+    ListEnds,
+    Applied(ObjectMeta),
+    Deleted(ObjectMeta),
+}
+
+/// All changes of a resource, in all namespaces, from metadata only. As [`changes`] otherwise.
+pub(crate) fn metadata(client: &Client, served: &Served) -> impl Stream<Item = Told> + Send + use<> {
+    let kind = GroupVersionKind::gvk(&served.group, &served.version, &served.kind);
+    let resource_type = ApiResource::from_gvk_with_plural(&kind, &served.resource);
+    let api: Api<Bare> = Api::all_with(client.clone(), &resource_type);
+    let config = watcher::Config::default().page_size(METADATA_PAGE);
+    let resource = format!("{}.{}", served.resource, served.group);
+    watcher(api, config).backoff(Backoff::new(FIRST_PAUSE, LAST_PAUSE)).filter_map(move |event| {
+        let told = match event {
+            Ok(watcher::Event::Init) => Some(Told::ListBegins),
+            Ok(watcher::Event::InitApply(object)) => Some(Told::Listed(object.metadata)),
+            Ok(watcher::Event::InitDone) => Some(Told::ListEnds),
+            Ok(watcher::Event::Apply(object)) => Some(Told::Applied(object.metadata)),
+            Ok(watcher::Event::Delete(object)) => Some(Told::Deleted(object.metadata)),
+            Err(error) => {
+                debug!(resource, error = explain(error), "a watch broke and will be taken up again");
+                None
+            }
+        };
+        std::future::ready(told)
+    })
 }
 
 /// All changes, beginning with a list. Never ends; failures are logged and followed by a pause.
@@ -96,6 +133,39 @@ struct Slim {
     metadata: ObjectMeta,
 }
 
+/// The same from a server that sends nothing else, without what can be long.
+#[derive(Clone, Debug, serde::Deserialize)]
+struct Bare {
+    #[serde(deserialize_with = "bare")]
+    metadata: ObjectMeta,
+}
+
+fn bare<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Needed {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        owner_references: Option<Vec<OwnerReference>>,
+        finalizers: Option<Vec<String>>,
+        deletion_timestamp: Option<Time>,
+    }
+    let Needed { name, namespace, uid, resource_version, owner_references, finalizers, deletion_timestamp } =
+        serde::Deserialize::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        owner_references,
+        finalizers,
+        deletion_timestamp,
+        ..ObjectMeta::default()
+    })
+}
+
 impl Slim {
     fn named(self) -> Named {
         let ObjectMeta { name, namespace, deletion_timestamp, .. } = self.metadata;
@@ -133,5 +203,38 @@ impl Resource for Slim {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+impl Resource for Bare {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.kind)
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.group)
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.version)
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.plural)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+
+    fn metadata_api() -> bool {
+        true
     }
 }

@@ -15,7 +15,7 @@ use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::run::Ctx;
 use crate::selection::Controller;
-use crate::work::{Next, work};
+use crate::work::{AT_ONCE, Next, work};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(ctx: Ctx) {
         let is_news = matches!(it, Change::ListEnds | Change::Applied(_) | Change::Deleted(_));
         std::future::ready(is_news.then(|| "all".to_owned()))
     });
-    work(Controller::ClusterRoleAggregation.name(), changes, |_| reconcile(client.clone())).await;
+    work(Controller::ClusterRoleAggregation.name(), AT_ONCE, changes, |_| reconcile(client.clone())).await;
 }
 
 /// One pass over all roles.

@@ -7,7 +7,14 @@ use std::{error::Error as StdError, fmt, time::Duration};
 pub(crate) enum Error {
     /// The API server said no.
     #[error("the API server answered {code} {reason}: {message}")]
-    Refused { code: u16, reason: String, message: String, causes: Vec<String> },
+    Refused {
+        code: u16,
+        reason: String,
+        message: String,
+        causes: Vec<String>,
+        /// The object that the answer is about.
+        name: String,
+    },
     /// No answer: it may have happened.
     #[error("the API server could not be asked")]
     Unreachable(#[source] kube::Error),
@@ -28,6 +35,12 @@ impl Error {
         matches!(self, Self::Refused { code, .. } if *code == status_code)
     }
 
+    /// Whether the server said that the object of this name is not there: it knows the resource, and looked. A 404 for
+    /// a path that it does not serve says nothing about objects.
+    pub(crate) fn proves_absent(&self, object: &str) -> bool {
+        matches!(self, Self::Refused { code: 404, reason, name, .. } if reason == "NotFound" && name == object)
+    }
+
     /// Whether the server refused because the namespace is being deleted.
     pub(crate) fn is_namespace_terminating(&self) -> bool {
         matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == "NamespaceTerminating"))
@@ -46,9 +59,10 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
-                let causes =
-                    status.details.into_iter().flat_map(|it| it.causes).map(|it| it.reason).collect();
-                Self::Refused { code: status.code, reason: status.reason, message: status.message, causes }
+                let (name, causes) = status.details.map(|it| (it.name, it.causes)).unwrap_or_default();
+                let causes = causes.into_iter().map(|it| it.reason).collect();
+                let (code, reason, message) = (status.code, status.reason, status.message);
+                Self::Refused { code, reason, message, causes, name }
             }
             kube::Error::SerdeError(error) => Self::Unreadable(error),
             other => Self::Unreachable(other),

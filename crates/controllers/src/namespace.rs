@@ -16,7 +16,7 @@
 
 mod act;
 mod conditions;
-mod discovery;
+mod content;
 mod observe;
 mod plan;
 
@@ -30,7 +30,7 @@ use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::run::Ctx;
 use crate::selection::Controller;
-use crate::work::{Next, work};
+use crate::work::{AT_ONCE, Next, work};
 use plan::{Plan, Seen, Waiting};
 
 const NAMESPACES: Watched =
@@ -48,7 +48,7 @@ pub(crate) async fn run(ctx: Ctx) {
         };
         std::future::ready(name)
     });
-    work(Controller::Namespace.name(), triggers, |it| reconcile(ctx.clone(), it)).await;
+    work(Controller::Namespace.name(), AT_ONCE, triggers, |it| reconcile(ctx.clone(), it)).await;
 }
 
 /// One pass over one namespace.
@@ -58,7 +58,7 @@ async fn reconcile(ctx: Ctx, name: String) -> Result<Next, Error> {
         return Ok(Next::OnChange);
     }
     let namespace = act::announce(&ctx, namespace).await?;
-    let mut seen = Seen::new(&name, discovery::discover(&ctx.client).await);
+    let mut seen = Seen::new(&name, content::discover(&ctx.client).await);
     loop {
         match plan::plan(&seen) {
             Plan::Look(resources) => observe::look(&ctx.client, &mut seen, resources).await,

@@ -9,33 +9,62 @@ use tracing::{error, info};
 
 use crate::backoff::Backoff;
 use crate::selection::{Controller, Selection};
-use crate::{cluster_role, namespace, service_account};
+use crate::lead::{self, Election};
+use crate::{cluster_role, expiry, gc, namespace, root_ca, service_account, token};
 
 /// The time of day, for timestamps in objects.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What controllers are told when they are started.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Setup {
+    /// Which of them run; all, unless this is changed.
+    pub selection: Selection,
+    /// The time of day.
+    pub now: Now,
+    /// The certificates (PEM) by which clients recognise the API server, for the ConfigMap `kube-root-ca.crt` in every
+    /// namespace. Without them none is made.
+    pub root_ca: Option<Arc<str>>,
+    /// How the one that works is chosen among several processes; without this, it is us.
+    pub election: Option<Election>,
+}
+
+impl Setup {
+    /// Everything runs.
+    pub fn new(now: Now) -> Self {
+        Self { selection: Selection::all(), now, root_ca: None, election: None }
+    }
+}
 
 /// What every controller is handed.
 #[derive(Clone)]
 pub(crate) struct Ctx {
     pub(crate) client: Client,
     pub(crate) now: Now,
+    pub(crate) root_ca: Option<Arc<str>>,
 }
 
-/// Runs the controllers in `selection` until `stop` ends. Then everything is dropped where it stands: each pass can be
+/// Runs the selected controllers until `stop` ends. Then everything is dropped where it stands: each pass can be
 /// cut off anywhere and taken up by the next, here or in another process.
 ///
 /// The client's server does not have to be up yet. No controller's failure ends another.
-pub async fn run(client: Client, selection: Selection, now: Now, stop: impl Future<Output = ()>) {
-    let ctx = Ctx { client, now };
-    let running = async {
+pub async fn run(client: Client, setup: Setup, stop: impl Future<Output = ()>) {
+    let Setup { selection, now, root_ca, election } = setup;
+    let ctx = Ctx { client, now, root_ca };
+    let all = || async {
         join_all(selection.controllers().map(|it| keep_running(it, ctx.clone()))).await;
         // With nothing selected there is only the stop to wait for.
         std::future::pending::<()>().await;
     };
-    tokio::select! {
-        () = stop => info!("controllers stop"),
-        () = running => {}
+    match &election {
+        Some(election) => lead::lead(&ctx, election, stop, all).await,
+        None => tokio::select! {
+            () = stop => {}
+            () = all() => {}
+        },
     }
+    info!("controllers stop");
 }
 
 /// Starts the controller again whenever it ends, which it should not.
@@ -55,7 +84,11 @@ async fn keep_running(controller: Controller, ctx: Ctx) {
 async fn start(controller: Controller, ctx: Ctx) {
     match controller {
         Controller::ClusterRoleAggregation => cluster_role::run(ctx).await,
+        Controller::Expiry => expiry::run(ctx).await,
+        Controller::GarbageCollector => gc::run(ctx).await,
         Controller::Namespace => namespace::run(ctx).await,
+        Controller::RootCaCertPublisher => root_ca::run(ctx).await,
         Controller::ServiceAccount => service_account::run(ctx).await,
+        Controller::ServiceAccountToken => token::run(ctx).await,
     }
 }

@@ -7,20 +7,40 @@ use std::{fmt, str::FromStr};
 pub enum Controller {
     /// Keeps the rules of aggregated ClusterRoles equal to those of the roles they select.
     ClusterRoleAggregation,
+    /// Deletes identity Leases of API servers that are gone.
+    Expiry,
+    /// Deletes what has lost its owners.
+    GarbageCollector,
     /// Empties namespaces that are being deleted, then lets them go.
     Namespace,
+    /// Sees to it that every namespace has a ConfigMap `kube-root-ca.crt`.
+    RootCaCertPublisher,
     /// Sees to it that every namespace has a ServiceAccount `default`.
     ServiceAccount,
+    /// Deletes tokens of ServiceAccounts that are gone.
+    ServiceAccountToken,
 }
 
 /// A new controller gets a variant, a name here, and an arm in `run.rs`. Keep the names sorted.
-const ALL: [(&str, Controller); 3] = [
+const ALL: [(&str, Controller); 7] = [
     ("clusterrole-aggregation", Controller::ClusterRoleAggregation),
+    ("expiry", Controller::Expiry),
+    ("garbage-collector", Controller::GarbageCollector),
     ("namespace", Controller::Namespace),
+    ("root-ca-cert-publisher", Controller::RootCaCertPublisher),
     ("serviceaccount", Controller::ServiceAccount),
+    ("serviceaccount-token", Controller::ServiceAccountToken),
 ];
 
-const NAMES: [&str; ALL.len()] = [ALL[0].0, ALL[1].0, ALL[2].0];
+const NAMES: [&str; ALL.len()] = {
+    let mut names = [""; ALL.len()];
+    let mut n = 0;
+    while n < ALL.len() {
+        names[n] = ALL[n].0;
+        n += 1;
+    }
+    names
+};
 
 /// The names of all controllers, sorted.
 pub fn names() -> &'static [&'static str] {
@@ -117,22 +137,25 @@ mod tests {
         let check = |list: &str, expect: &str| {
             assert_eq!(Selection::parse(list).unwrap().to_string(), expect, "{list:?}")
         };
-        check("*", "clusterrole-aggregation,namespace,serviceaccount");
-        check("*,-namespace", "clusterrole-aggregation,serviceaccount");
-        check("-namespace,*", "clusterrole-aggregation,serviceaccount");
+        let all = NAMES.join(",");
+        let without_namespace = all.replace("namespace,", "");
+        check("*", &all);
+        check("*,-namespace", &without_namespace);
+        check("-namespace,*", &without_namespace);
         check("namespace", "namespace");
         check("serviceaccount, namespace", "namespace,serviceaccount");
         check("-namespace", "");
         check("", "");
         check("namespace,-namespace", "namespace");
-        check("-namespace,namespace,*", "clusterrole-aggregation,serviceaccount");
+        check("-namespace,namespace,*", &without_namespace);
     }
 
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         let check = |list: &str, name: &str| {
             let error = Selection::parse(list).unwrap_err().to_string();
-            let known = "clusterrole-aggregation, namespace, serviceaccount";
+            let known = "clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, \
+                         serviceaccount, serviceaccount-token";
             assert_eq!(error, format!("{name:?} is not in the list of known controllers: {known}"));
         };
         check("*,nodes", "nodes");

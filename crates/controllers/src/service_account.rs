@@ -13,7 +13,7 @@ use crate::changes::{Watched, changes};
 use crate::error::Error;
 use crate::run::Ctx;
 use crate::selection::Controller;
-use crate::work::{Next, work};
+use crate::work::{AT_ONCE, Next, work};
 use plan::{Known, News, Plan};
 
 /// The name of the account.
@@ -37,7 +37,7 @@ pub(crate) async fn run(ctx: Ctx) {
     let news = stream::select(namespaces.boxed(), accounts.boxed());
     let mut known = Known::default();
     let triggers = news.flat_map(move |it| stream::iter(known.note(it)));
-    work(Controller::ServiceAccount.name(), triggers, |it| reconcile(client.clone(), it)).await;
+    work(Controller::ServiceAccount.name(), AT_ONCE, triggers, |it| reconcile(client.clone(), it)).await;
 }
 
 /// One pass over one namespace.

@@ -5,7 +5,7 @@
 //! left to do before the next change. A change during a pass or a pause leads to another pass.
 //!
 //! # Guarantees
-//! - At most one pass per object at a time, and at most [`AT_ONCE`] per controller.
+//! - At most one pass per object at a time, and at most so many per controller as it says.
 //! - An object that keeps failing is tried again with growing pauses and never holds up another: a pass is bounded in
 //!   time, and a pause takes no slot.
 //! - A pass that panics counts as failed.
@@ -34,8 +34,8 @@ pub(crate) enum Next {
     After(Duration),
 }
 
-/// Passes of one controller that may run at the same time.
-const AT_ONCE: usize = 4;
+/// Passes of most controllers that may run at the same time.
+pub(crate) const AT_ONCE: usize = 4;
 
 /// A pass that takes longer has failed; what it achieved stays.
 const PASS_LIMIT: Duration = Duration::from_secs(180);
@@ -45,13 +45,17 @@ const LEAST_PAUSE: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Works off what `triggers` names, until that stream ends.
-pub(crate) async fn work<R, P>(controller: &'static str, triggers: impl Stream<Item = String>, reconcile: R)
-where
+/// Works off what `triggers` names, `at_once` at the same time, until that stream ends.
+pub(crate) async fn work<R, P>(
+    controller: &'static str,
+    at_once: usize,
+    triggers: impl Stream<Item = String>,
+    reconcile: R,
+) where
     R: Fn(String) -> P,
     P: Future<Output = Result<Next, Error>>,
 {
-    let slots = Semaphore::new(AT_ONCE);
+    let slots = Semaphore::new(at_once);
     let mut triggers = pin!(triggers);
     let mut active: HashMap<String, Arc<Notify>> = HashMap::new();
     let mut workers = FuturesUnordered::new();
@@ -117,7 +121,8 @@ impl Worker {
         let _slot = slots.acquire().await.expect("the semaphore must stay open");
         // What changed up to here is seen by this pass.
         self.has_changed();
-        let pass = tokio::time::timeout(PASS_LIMIT, reconcile(self.object.clone()));
+        // Boxed: of the many that wait for a slot, none should take the room of a whole pass.
+        let pass = tokio::time::timeout(PASS_LIMIT, Box::pin(reconcile(self.object.clone())));
         match AssertUnwindSafe(pass).catch_unwind().await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Error::TooLong(PASS_LIMIT)),

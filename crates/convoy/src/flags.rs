@@ -140,7 +140,8 @@ pub struct ApiFlags {
 #[command(next_help_heading = "Controllers")]
 pub struct ControllerFlags {
     /// The controllers to run: * is all, NAME switches one on, -NAME switches one off, separated by commas. There are
-    /// clusterrole-aggregation, namespace and serviceaccount
+    /// clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, serviceaccount and
+    /// serviceaccount-token
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = Selection::parse,
           allow_hyphen_values = true)]
     pub controllers: Selection,

@@ -13,7 +13,7 @@ use std::{
 
 use server::{
     kubeconfig::Kubeconfig,
-    lifecycle::Lifecycle,
+    lifecycle::{Lifecycle, Phase},
     listen::{self, Limits},
     metrics::Metrics,
     pki::{self, Pki},
@@ -90,6 +90,8 @@ struct Started {
     serving: tokio::task::JoinHandle<()>,
     address: SocketAddr,
     url: String,
+    /// By what clients recognise this server, where that is known.
+    root_ca: Option<Arc<str>>,
 }
 
 async fn serve(
@@ -107,10 +109,11 @@ async fn serve(
     };
     let Started { server, address, url, .. } = &started;
     let mut ended = Ok(());
+    let (controllers_live, controllers_ended) = tokio::sync::oneshot::channel();
     tokio::select! {
         finished = server.finish_start() => match finished {
             Ok(()) => {
-                start_controllers(&flags, server, &started.lifecycle, &clock);
+                start_controllers(&flags, &started, &clock, controllers_live);
                 on_ready(&Ready { address: *address, url });
                 tokio::select! {
                     () = signals.next() => {}
@@ -123,7 +126,7 @@ async fn serve(
     }
     let delay = flags.serving.shutdown_delay_duration.0;
     tokio::select! {
-        () = drain(started, delay, &clock) => ended,
+        () = drain(started, delay, &clock, controllers_ended) => ended,
         () = signals.next() => Err(Failure::failed("told to stop twice: gone without finishing")),
     }
 }
@@ -156,29 +159,61 @@ async fn start(
     lifecycle.tasks().spawn("tls-files", Arc::clone(&tls).follow_files(FOLLOW_FILES));
 
     let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
+    let root_ca = pki.as_ref().map(|it| fs::read_to_string(&it.ca)).transpose();
+    let root_ca = root_ca.map_err(|it| Failure::failed(format!("cannot read the authority: {it}")))?;
+    let root_ca = root_ca.map(Arc::from);
     if let Some(pki) = pki {
         write_kubeconfig(flags, &pki, &url)?;
         lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(clock)));
     }
     let limits = Limits { connections: connections(open_files), ..Limits::default() };
     let serving = listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics);
-    Ok(Started { server, storage, lifecycle, serving: tokio::spawn(serving), address, url })
+    Ok(Started { server, storage, lifecycle, serving: tokio::spawn(serving), address, url, root_ca })
 }
 
-/// Controllers speak to this server as any client would, without a network in between.
-fn start_controllers(flags: &ServeFlags, server: &Server, lifecycle: &Lifecycle, clock: &SharedClock) {
-    let client = kube::Client::new(server.local(), "default");
-    let (selection, clock, stop) =
-        (flags.controllers.controllers.clone(), Arc::clone(clock), lifecycle.draining());
-    let running = controllers::run(client, selection, Arc::new(move || clock.now()), stop);
-    lifecycle.tasks().spawn("controllers", running);
+/// Controllers speak to this server as any client would, without a network in between. `live` is dropped when they have
+/// ended.
+fn start_controllers(
+    flags: &ServeFlags,
+    started: &Started,
+    clock: &SharedClock,
+    live: tokio::sync::oneshot::Sender<()>,
+) {
+    let client = kube::Client::new(started.server.local(), "default");
+    let now = Arc::clone(clock);
+    let mut setup = controllers::Setup::new(Arc::new(move || now.now()));
+    setup.selection = flags.controllers.controllers.clone();
+    setup.root_ca.clone_from(&started.root_ca);
+    setup.election = Some(controllers::Election::new(identity(flags, &started.storage)));
+    let lifecycle = started.lifecycle.clone();
+    started.lifecycle.tasks().spawn("controllers", async move {
+        // They end while requests are still served, so that others need not wait for their lease to expire.
+        controllers::run(client, setup, lifecycle.reached(Phase::Leaving)).await;
+        drop(live);
+    });
+}
+
+/// Who runs controllers. An embedded store has one server at a time, so after a crash the next one is the same and need
+/// not wait for the lease of its predecessor; on etcd there may be another server on this machine.
+fn identity(flags: &ServeFlags, storage: &Storage) -> String {
+    let name = flags.serving.hostname_override.clone().unwrap_or_else(machine::hostname);
+    match storage {
+        Storage::Embedded(..) => name,
+        Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
+    }
 }
 
 /// See the timeline in `server::lifecycle`.
-async fn drain(started: Started, delay: Duration, clock: &SharedClock) {
-    let Started { server, storage, lifecycle, serving, address: _, url: _ } = started;
+async fn drain(
+    started: Started,
+    delay: Duration,
+    clock: &SharedClock,
+    controllers_ended: tokio::sync::oneshot::Receiver<()>,
+) {
+    let Started { server, storage, lifecycle, serving, address: _, url: _, root_ca: _ } = started;
     tracing::info!(requests = lifecycle.requests(), "stopping");
     lifecycle.leave();
+    let _ = tokio::time::timeout(LAST_TASKS, controllers_ended).await;
     if !delay.is_zero() {
         clock.sleep(delay).await;
     }

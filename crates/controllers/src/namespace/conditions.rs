@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use meta::{Value, object};
 use serde_json::json;
 
-use super::discovery::Undiscovered;
+use crate::discovery::Undiscovered;
 use super::plan::Seen;
 
 /// One condition as it should be.

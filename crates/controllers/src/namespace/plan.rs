@@ -10,7 +10,7 @@ use std::{
 
 use meta::{Value, object};
 
-use super::discovery::Undiscovered;
+use crate::discovery::Undiscovered;
 
 /// The finalizer that is ours to remove.
 pub(crate) const FINALIZER: &str = "kubernetes";

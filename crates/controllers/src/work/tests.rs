@@ -23,7 +23,7 @@ where
         let n_earlier = seen.borrow().iter().filter(|it| **it == name).count() - 1;
         pass(name, n_earlier)
     };
-    let _ = tokio::time::timeout(limit, work("test", named(names), reconcile)).await;
+    let _ = tokio::time::timeout(limit, work("test", AT_ONCE, named(names), reconcile)).await;
     seen.into_inner()
 }
 
@@ -39,7 +39,7 @@ async fn a_change_during_a_pass_leads_to_one_more() {
         tokio::time::sleep(half * 2).await;
         Ok(Next::OnChange)
     };
-    let _ = tokio::time::timeout(half * 20, work("test", triggers, reconcile)).await;
+    let _ = tokio::time::timeout(half * 20, work("test", AT_ONCE, triggers, reconcile)).await;
     assert_eq!(passes.get(), 2);
 }
 

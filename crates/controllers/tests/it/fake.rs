@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use controllers::Selection;
+use controllers::{Selection, Setup};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
@@ -73,8 +73,9 @@ impl Fake {
         let service = tower::service_fn(move |request: Request<Body>| fake.clone().serve(request));
         let client = kube::Client::new(service, "default");
         let now = Arc::new(|| "2026-11-15T12:00:01Z".parse().unwrap());
-        let selection = Selection::parse(controllers).unwrap();
-        tokio::spawn(controllers::run(client, selection, now, std::future::pending()))
+        let mut setup = Setup::new(now);
+        setup.selection = Selection::parse(controllers).unwrap();
+        tokio::spawn(controllers::run(client, setup, std::future::pending()))
     }
 
     /// Waits until the state is as wanted; ten minutes are enough for anything.

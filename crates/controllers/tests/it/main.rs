@@ -5,6 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 mod fake;
+mod world;
 
+mod collector;
 mod namespace;
+mod random_graphs;
 mod running;

@@ -1,13 +1,13 @@
-//! Which namespaced resources there are.
+//! Which resources there are.
 //!
 //! The aggregated documents are asked first (two requests); a server without them is asked group by group. Either way
-//! the answer is complete or it is none: a namespace must not be finished because a group did not answer.
+//! the answer is complete or it is none: a namespace must not be finished, and an owner not taken for absent, because
+//! a group did not answer.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
 use serde::Deserialize;
 
-use super::plan::Resource;
 use crate::api;
 use crate::error::Error;
 
@@ -20,8 +20,43 @@ pub(crate) enum Undiscovered {
     Unparsable(String),
 }
 
-/// All that can be listed and deleted, each in its preferred version, pods first.
-pub(crate) async fn discover(client: &Client) -> Result<Vec<Resource>, Undiscovered> {
+/// A resource in one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    pub(crate) kind: String,
+    pub(crate) is_namespaced: bool,
+    verbs: Vec<String>,
+}
+
+impl Served {
+    pub(crate) fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|it| it == verb)
+    }
+
+    /// Group and version as objects write them.
+    pub(crate) fn api_version(&self) -> String {
+        written(&self.group, &self.version)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn new(api_version: &str, resource: &str, kind: &str, is_namespaced: bool, verbs: &[&str]) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: resource.to_owned(),
+            kind: kind.to_owned(),
+            is_namespaced,
+            verbs: verbs.iter().map(|it| (*it).to_owned()).collect(),
+        }
+    }
+}
+
+/// Everything that is served, in all versions; those of one group with the preferred one first.
+pub(crate) async fn discover(client: &Client) -> Result<Vec<Served>, Undiscovered> {
     let failed = |error: Error| Undiscovered::Failed(error.text());
     let core: Document = api::get_path(client, "/api", AGGREGATED).await.map_err(failed)?;
     let groups: Document = api::get_path(client, "/apis", AGGREGATED).await.map_err(failed)?;
@@ -29,7 +64,7 @@ pub(crate) async fn discover(client: &Client) -> Result<Vec<Resource>, Undiscove
         (Some(core), Some(groups)) => core.into_iter().chain(groups).collect(),
         (_, _) => one_by_one(client).await?,
     };
-    resources(&groups)
+    resources(groups)
 }
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -70,30 +105,42 @@ struct GroupMetadata {
 struct Version {
     version: String,
     #[serde(default)]
-    resources: Vec<Served>,
+    resources: Vec<Entry>,
     #[serde(default)]
     freshness: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Served {
+#[serde(rename_all = "camelCase")]
+struct Entry {
     resource: String,
+    #[serde(default)]
+    response_kind: ResponseKind,
     #[serde(default)]
     scope: String,
     #[serde(default)]
     verbs: Vec<String>,
 }
 
-/// Picks what a namespace can hold. Pure.
-fn resources(groups: &[Group]) -> Result<Vec<Resource>, Undiscovered> {
+#[derive(Debug, Default, Deserialize)]
+struct ResponseKind {
+    #[serde(default)]
+    kind: String,
+}
+
+fn written(group: &str, version: &str) -> String {
+    match group {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    }
+}
+
+/// Reads the answer, if it is a complete one. Pure.
+fn resources(groups: Vec<Group>) -> Result<Vec<Served>, Undiscovered> {
     let versions = || {
         groups
             .iter()
             .flat_map(|group| group.versions.iter().map(move |it| (group.metadata.name.as_str(), it)))
-    };
-    let written = |group: &str, version: &str| match group {
-        "" => version.to_owned(),
-        group => format!("{group}/{version}"),
     };
     let odd = versions()
         .find(|(group, it)| it.version.is_empty() || it.version.contains('/') || group.contains('/'));
@@ -116,31 +163,24 @@ fn resources(groups: &[Group]) -> Result<Vec<Resource>, Undiscovered> {
         // No server is without these; an answer without them is not the whole answer.
         return Err(Undiscovered::Failed("discovery does not list the core resources".to_owned()));
     }
-    let mut found: Vec<Resource> = Vec::new();
-    for (group, version) in versions() {
-        for served in version.resources.iter().filter(|it| it.is_content()) {
-            if !found.iter().any(|it| it.group == group && it.resource == served.resource) {
-                found.push(served.to_resource(group, &version.version));
-            }
+    let mut served = Vec::new();
+    for Group { metadata, versions } in groups {
+        for Version { version, resources, .. } in versions {
+            served.extend(resources.into_iter().map(|it| it.served(&metadata.name, &version)));
         }
     }
-    found.sort_by_key(|it| !it.is_pods());
-    Ok(found)
+    Ok(served)
 }
 
-impl Served {
-    /// What cannot be deleted is no content, and what cannot be listed cannot be waited for.
-    fn is_content(&self) -> bool {
-        let can = |verb: &str| self.verbs.iter().any(|it| it == verb);
-        self.scope == "Namespaced" && can("list") && (can("delete") || can("deletecollection"))
-    }
-
-    fn to_resource(&self, group: &str, version: &str) -> Resource {
-        Resource {
+impl Entry {
+    fn served(self, group: &str, version: &str) -> Served {
+        Served {
             group: group.to_owned(),
             version: version.to_owned(),
-            resource: self.resource.clone(),
-            can_delete_collection: self.verbs.iter().any(|it| it == "deletecollection"),
+            resource: self.resource,
+            kind: self.response_kind.kind,
+            is_namespaced: self.scope == "Namespaced",
+            verbs: self.verbs,
         }
     }
 }
@@ -178,7 +218,7 @@ async fn one_by_one(client: &Client) -> Result<Vec<Group>, Undiscovered> {
                 client.list_api_group_resources(&format!("{name}/{version}")).await
             };
             match answer {
-                Ok(list) => read.push(Version { version, resources: served(list), freshness: String::new() }),
+                Ok(list) => read.push(Version { version, resources: entries(list), freshness: String::new() }),
                 Err(error) => {
                     let written = if name.is_empty() { version } else { format!("{name}/{version}") };
                     failures.push((written, Error::from(error).text()));
@@ -190,9 +230,10 @@ async fn one_by_one(client: &Client) -> Result<Vec<Group>, Undiscovered> {
     if failures.is_empty() { Ok(groups) } else { Err(some_failed(failures)) }
 }
 
-fn served(list: APIResourceList) -> Vec<Served> {
-    let resources = list.resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| Served {
+fn entries(list: APIResourceList) -> Vec<Entry> {
+    let resources = list.resources.into_iter().filter(|it| !it.name.contains('/')).map(|it| Entry {
         resource: it.name,
+        response_kind: ResponseKind { kind: it.kind },
         scope: if it.namespaced { "Namespaced".to_owned() } else { "Cluster".to_owned() },
         verbs: it.verbs,
     });
@@ -208,11 +249,8 @@ mod tests {
     fn parse(groups: &Value) -> Result<Vec<String>, Undiscovered> {
         let document: Document =
             serde_json::from_value(json!({"kind": "APIGroupDiscoveryList", "items": groups})).unwrap();
-        let found = resources(&document.groups().unwrap())?;
-        Ok(found
-            .iter()
-            .map(|it| format!("{}/{}/{} {}", it.group, it.version, it.resource, it.can_delete_collection))
-            .collect())
+        let found = resources(document.groups().unwrap())?;
+        Ok(found.iter().map(|it| format!("{}/{} {}", it.api_version(), it.resource, it.kind)).collect())
     }
 
     /// Name, scope and verbs.
@@ -224,7 +262,7 @@ mod tests {
             .map(|(version, resources)| {
                 let resources: Vec<Value> = resources
                     .iter()
-                    .map(|(resource, scope, verbs)| json!({"resource": resource, "scope": scope, "verbs": verbs}))
+                    .map(|(resource, scope, verbs)| json!({"resource": resource, "responseKind": {"kind": "K"}, "scope": scope, "verbs": verbs}))
                     .collect();
                 json!({"version": version, "freshness": "Current", "resources": resources})
             })
@@ -246,20 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn content_is_what_can_be_listed_and_deleted_in_the_preferred_version_pods_first() {
-        let apps: &[Facts<'_>] = &[("widgets", "Namespaced", ALL)];
+    fn every_version_is_found_the_preferred_one_first() {
+        let newer: &[Facts<'_>] = &[("widgets", "Namespaced", ALL)];
         let older: &[Facts<'_>] = &[("widgets", "Namespaced", ALL), ("gadgets", "Namespaced", ALL)];
-        let groups = json!([core(), group("example.org", &[("v2", apps), ("v1", older)])]);
-        assert_eq!(
-            parse(&groups).unwrap(),
-            [
-                "/v1/pods true",
-                "/v1/configmaps true",
-                "/v1/services false",
-                "example.org/v2/widgets true",
-                "example.org/v1/gadgets true",
-            ]
-        );
+        let core = group("", &[("v1", &[("namespaces", "Cluster", ALL)])]);
+        let groups = json!([core, group("example.org", &[("v2", newer), ("v1", older)])]);
+        let expect =
+            ["v1/namespaces K", "example.org/v2/widgets K", "example.org/v1/widgets K", "example.org/v1/gadgets K"];
+        assert_eq!(parse(&groups).unwrap(), expect);
     }
 
     #[test]
