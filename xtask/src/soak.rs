@@ -62,6 +62,14 @@ const SOAKS: &[Soak] = &[
         rounds: 20_000,
         about: "agreement between servers, every order of steps, then random histories (rounds = histories)",
     },
+    Soak {
+        name: "gc",
+        package: "controllers",
+        target: IT,
+        filter: "random_graphs::",
+        rounds: 10_000,
+        about: "garbage collection of random graphs against a model, with and without faults (rounds = objects)",
+    },
 ];
 
 /// Runs one, or lists them all.

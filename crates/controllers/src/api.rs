@@ -58,7 +58,8 @@ impl Collection {
         client: &Client,
         name: &str,
     ) -> Result<Option<T>, Error> {
-        let mut request = self.request().get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        let mut request =
+            self.request().get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
         request.headers_mut().insert("accept", media_type(METADATA));
         match client.request_text(request).await.map_err(Error::from) {
             Ok(text) => read(&text).map(Some),
@@ -132,10 +133,8 @@ impl Collection {
     /// A merge patch; what comes back is not read.
     pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
         let patch = Patch::Merge(patch);
-        let mut request = self
-            .request()
-            .patch(name, &PatchParams::default(), &patch)
-            .map_err(kube::Error::BuildRequest)?;
+        let mut request =
+            self.request().patch(name, &PatchParams::default(), &patch).map_err(kube::Error::BuildRequest)?;
         request.headers_mut().insert("accept", media_type(METADATA));
         client.request_text(request).await?;
         Ok(())

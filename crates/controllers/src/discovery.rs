@@ -42,7 +42,13 @@ impl Served {
     }
 
     #[cfg(test)]
-    pub(crate) fn new(api_version: &str, resource: &str, kind: &str, is_namespaced: bool, verbs: &[&str]) -> Self {
+    pub(crate) fn new(
+        api_version: &str,
+        resource: &str,
+        kind: &str,
+        is_namespaced: bool,
+        verbs: &[&str],
+    ) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self {
             group: group.to_owned(),
@@ -218,7 +224,9 @@ async fn one_by_one(client: &Client) -> Result<Vec<Group>, Undiscovered> {
                 client.list_api_group_resources(&format!("{name}/{version}")).await
             };
             match answer {
-                Ok(list) => read.push(Version { version, resources: entries(list), freshness: String::new() }),
+                Ok(list) => {
+                    read.push(Version { version, resources: entries(list), freshness: String::new() })
+                }
                 Err(error) => {
                     let written = if name.is_empty() { version } else { format!("{name}/{version}") };
                     failures.push((written, Error::from(error).text()));
@@ -289,8 +297,12 @@ mod tests {
         let older: &[Facts<'_>] = &[("widgets", "Namespaced", ALL), ("gadgets", "Namespaced", ALL)];
         let core = group("", &[("v1", &[("namespaces", "Cluster", ALL)])]);
         let groups = json!([core, group("example.org", &[("v2", newer), ("v1", older)])]);
-        let expect =
-            ["v1/namespaces K", "example.org/v2/widgets K", "example.org/v1/widgets K", "example.org/v1/gadgets K"];
+        let expect = [
+            "v1/namespaces K",
+            "example.org/v2/widgets K",
+            "example.org/v1/widgets K",
+            "example.org/v1/gadgets K",
+        ];
         assert_eq!(parse(&groups).unwrap(), expect);
     }
 

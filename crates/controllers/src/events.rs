@@ -23,7 +23,8 @@ pub(crate) async fn record(ctx: &Ctx, involved: Value, record: &Record<'_>) {
     let now = (ctx.now)();
     let text = |field: &str| involved.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     // As upstream: what is outside of namespaces is reported in `default`.
-    let namespace = Some(text("namespace")).filter(|it| !it.is_empty()).unwrap_or_else(|| "default".to_owned());
+    let namespace =
+        Some(text("namespace")).filter(|it| !it.is_empty()).unwrap_or_else(|| "default".to_owned());
     let name = format!("{}.{:x}", text("name"), now.as_nanosecond());
     let when = time::format_time(now);
     let event = json!({
@@ -36,7 +37,9 @@ pub(crate) async fn record(ctx: &Ctx, involved: Value, record: &Record<'_>) {
         "type": if record.is_warning { "Warning" } else { "Normal" },
         "firstTimestamp": when, "lastTimestamp": when, "count": 1,
     });
-    if let Err(error) = Collection::namespaced("", "v1", &namespace, "events").create(&ctx.client, &event).await {
+    if let Err(error) =
+        Collection::namespaced("", "v1", &namespace, "events").create(&ctx.client, &event).await
+    {
         debug!(reason = record.reason, error = %Chain(&error), "an event could not be written");
     }
 }

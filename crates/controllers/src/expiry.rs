@@ -35,14 +35,16 @@ async fn pass(ctx: &Ctx) -> Result<(), Error> {
     let leases = Collection::namespaced("coordination.k8s.io", "v1", "kube-system", "leases");
     let mut token = None;
     loop {
-        let (items, next) = leases.list_where::<Value>(&ctx.client, "", LABELS, token.as_deref()).await?.open();
+        let (items, next) =
+            leases.list_where::<Value>(&ctx.client, "", LABELS, token.as_deref()).await?.open();
         token = next;
         for lease in items.iter().filter(|it| is_expired(it, (ctx.now)())) {
             let (name, uid) = (object::name(lease), object::uid(lease));
             info!(lease = name, "an expired identity lease is deleted");
             // A server that comes back renews it and changes its resourceVersion by that.
-            let outcome =
-                leases.delete_exactly(&ctx.client, name, "Background", uid, object::resource_version(lease)).await;
+            let outcome = leases
+                .delete_exactly(&ctx.client, name, "Background", uid, object::resource_version(lease))
+                .await;
             match outcome {
                 Err(error) if !error.is(404) && !error.is(409) => return Err(error),
                 _ => {}
@@ -59,7 +61,9 @@ fn is_expired(lease: &Value, now: Timestamp) -> bool {
     let renewed = spec("renewTime").and_then(Value::as_str).and_then(time::parse_time);
     let seconds = spec("leaseDurationSeconds").and_then(Value::as_i64);
     match (renewed, seconds) {
-        (Some(renewed), Some(seconds)) => renewed.saturating_add(SignedDuration::from_secs(seconds)).is_ok_and(|it| it < now),
+        (Some(renewed), Some(seconds)) => {
+            renewed.saturating_add(SignedDuration::from_secs(seconds)).is_ok_and(|it| it < now)
+        }
         _ => true,
     }
 }

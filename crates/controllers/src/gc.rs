@@ -47,8 +47,9 @@ pub(crate) async fn run(ctx: Ctx) {
         let uid = shared.queue.next().await;
         Some((uid.to_string(), shared))
     });
-    let looking =
-        work(Controller::GarbageCollector.name(), AT_ONCE, triggers, |uid| look::look(Arc::clone(&shared), uid));
+    let looking = work(Controller::GarbageCollector.name(), AT_ONCE, triggers, |uid| {
+        look::look(Arc::clone(&shared), uid)
+    });
     let reporting = report(&shared);
     tokio::join!(monitor::follow(&shared), looking, reporting);
 }

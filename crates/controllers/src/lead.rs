@@ -221,7 +221,9 @@ impl Candidate<'_> {
     async fn release(&self) {
         let Election { identity, lease_name, .. } = self.election;
         let released = async {
-            let Some(mut lease) = self.leases().get(&self.ctx.client, lease_name).await? else { return Ok(()) };
+            let Some(mut lease) = self.leases().get(&self.ctx.client, lease_name).await? else {
+                return Ok(());
+            };
             if spec(&lease, "holderIdentity").and_then(Value::as_str) != Some(identity) {
                 return Ok(());
             }

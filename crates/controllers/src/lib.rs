@@ -6,8 +6,8 @@
 //! Deliberately not here: stores, caches, HTTP servers and flags.
 //! Start reading at [`run()`], then `namespace/plan.rs`.
 
-mod run;
 mod lead;
+mod run;
 mod selection;
 mod work;
 

@@ -8,8 +8,8 @@ use kube::Client;
 use tracing::{error, info};
 
 use crate::backoff::Backoff;
-use crate::selection::{Controller, Selection};
 use crate::lead::{self, Election};
+use crate::selection::{Controller, Selection};
 use crate::{cluster_role, expiry, gc, namespace, root_ca, service_account, token};
 
 /// The time of day, for timestamps in objects.

@@ -69,7 +69,12 @@ async fn reconcile(ctx: Ctx, namespace: String) -> Result<Next, Error> {
             let found = accounts.get_metadata::<Value>(client, account).await?;
             if is_orphaned(secret, found.as_ref()) {
                 let (name, uid) = (object::name(secret), object::uid(secret));
-                info!(namespace, secret = name, account, "a token of a ServiceAccount that is gone is deleted");
+                info!(
+                    namespace,
+                    secret = name,
+                    account,
+                    "a token of a ServiceAccount that is gone is deleted"
+                );
                 let outcome = secrets
                     .delete_exactly(client, name, "Background", uid, object::resource_version(secret))
                     .await;
@@ -102,7 +107,8 @@ mod tests {
 
     #[test]
     fn a_token_belongs_to_one_account_and_not_to_its_name() {
-        let secret = |uid: &str| json!({"metadata": {"annotations": {"kubernetes.io/service-account.uid": uid}}});
+        let secret =
+            |uid: &str| json!({"metadata": {"annotations": {"kubernetes.io/service-account.uid": uid}}});
         let account = json!({"metadata": {"uid": "1"}});
         assert!(is_orphaned(&secret("1"), None));
         assert!(is_orphaned(&secret("2"), Some(&account)));

@@ -76,7 +76,11 @@ fn owner(reference: &Value) -> Owner {
 }
 
 /// The object of this name, or `None` if the server proves that there is none.
-pub(super) async fn get(client: &Client, place: &Place, identity: &Identity) -> Result<Option<Latest>, Error> {
+pub(super) async fn get(
+    client: &Client,
+    place: &Place,
+    identity: &Identity,
+) -> Result<Option<Latest>, Error> {
     let found = place.collection(&identity.namespace).get_metadata::<Slim>(client, &identity.name).await?;
     Ok(found.map(|it| it.metadata))
 }
@@ -92,8 +96,9 @@ pub(super) async fn delete(
     let collection = place.collection(&identity.namespace);
     let mut resource_version = latest.resource_version.clone();
     for _ in 0..MOST_ATTEMPTS {
-        let outcome =
-            collection.delete_exactly(client, &identity.name, policy.name(), &latest.uid, &resource_version).await;
+        let outcome = collection
+            .delete_exactly(client, &identity.name, policy.name(), &latest.uid, &resource_version)
+            .await;
         match outcome {
             Err(error) if error.proves_absent(&identity.name) => return Ok(()),
             Err(error) if error.is(409) => match get(client, place, identity).await? {
@@ -127,7 +132,12 @@ pub(super) async fn release(
 }
 
 /// No owner need wait for this object any more.
-pub(super) async fn unblock(client: &Client, place: &Place, namespace: &str, latest: &Latest) -> Result<(), Error> {
+pub(super) async fn unblock(
+    client: &Client,
+    place: &Place,
+    namespace: &str,
+    latest: &Latest,
+) -> Result<(), Error> {
     let mut references = latest.references().to_vec();
     for reference in &mut references {
         if owner(reference).is_blocking {

@@ -253,7 +253,10 @@ impl Graph {
             _ => {}
         }
         let Identity { api_version, kind, namespace, name, .. } = identity;
-        let node = self.nodes.entry(uid.clone()).or_insert_with(|| Node::unseen(&api_version, &kind, &namespace, &name));
+        let node = self
+            .nodes
+            .entry(uid.clone())
+            .or_insert_with(|| Node::unseen(&api_version, &kind, &namespace, &name));
         let old_life = if node.is_virtual() { Life::Staying } else { node.life };
         (node.api_version, node.kind, node.namespace, node.name) = (api_version, kind, namespace, name);
         (node.seen_by, node.list, node.life) = (Some(source), list, life);
@@ -286,8 +289,11 @@ impl Graph {
     /// `checked` has no namespace if its kind has none.
     pub(crate) fn absent(&mut self, checked: &Identity) -> Vec<Action> {
         let Some(node) = self.nodes.get(&checked.uid) else { return Vec::new() };
-        let (naming, others): (Vec<Text>, Vec<Text>) =
-            node.dependents.iter().cloned().partition(|it| self.nodes.get(it).is_some_and(|it| it.names(checked)));
+        let (naming, others): (Vec<Text>, Vec<Text>) = node
+            .dependents
+            .iter()
+            .cloned()
+            .partition(|it| self.nodes.get(it).is_some_and(|it| it.names(checked)));
         let is_other = !node.is_virtual() && node.identity(&checked.uid) != *checked;
         if !is_other && (others.is_empty() || !node.is_virtual()) {
             return self.gone(&checked.uid);
@@ -479,7 +485,8 @@ impl Graph {
         candidates.sort();
         // Whether the kind has namespaces is not known here.
         let is_absent = |it: &Identity| {
-            self.absent.contains(it) || self.absent.contains(&Identity { namespace: Text::default(), ..it.clone() })
+            self.absent.contains(it)
+                || self.absent.contains(&Identity { namespace: Text::default(), ..it.clone() })
         };
         let next = candidates.into_iter().find(|it| !is_absent(it))?;
         let node = self.nodes.get_mut(uid)?;

@@ -76,7 +76,8 @@ fn place(served: &Served) -> Place {
 
 /// Events own nothing and are owned by nothing, and there are many.
 fn is_watched(served: &Served) -> bool {
-    let is_event = matches!((served.group.as_str(), served.resource.as_str()), ("" | "events.k8s.io", "events"));
+    let is_event =
+        matches!((served.group.as_str(), served.resource.as_str()), ("" | "events.k8s.io", "events"));
     !is_event && ["delete", "list", "watch"].iter().all(|it| served.can(it))
 }
 

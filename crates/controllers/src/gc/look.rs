@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tracing::{debug, info};
 
+use super::Shared;
 use super::act::{self, FOREGROUND, Latest, ORPHAN, Slim};
 use super::graph::{Identity, Life, Owner, Text, View};
 use super::kinds::{Kinds, Place};
 use super::plan::{self, Item, Plan, Standing};
-use super::Shared;
 use crate::error::Error;
 use crate::work::Next;
 
@@ -36,7 +36,8 @@ pub(super) async fn look(shared: Arc<Shared>, uid: String) -> Result<Next, Error
         shared.take_up(actions);
         return Ok(Next::OnChange);
     };
-    let look = Look { shared: &shared, kinds: &kinds, place, view: &view, identity: &identity, latest: &latest };
+    let look =
+        Look { shared: &shared, kinds: &kinds, place, view: &view, identity: &identity, latest: &latest };
     let next = match latest.life() {
         Life::Going => Next::OnChange,
         Life::Orphaning => look.orphan().await?,
@@ -134,12 +135,18 @@ impl Look<'_> {
         let own_namespace = &self.identity.namespace;
         {
             let graph = self.shared.graph();
-            if graph.is_known_absent(&named(Text::default())) || graph.is_known_absent(&named(own_namespace.clone())) {
+            if graph.is_known_absent(&named(Text::default()))
+                || graph.is_known_absent(&named(own_namespace.clone()))
+            {
                 return Ok(Found::Owner(Standing::Dangling));
             }
         }
-        let Some(place) = self.kinds.place(&owner.api_version, &owner.kind) else { return Ok(Found::Unserved) };
-        let Some(identity) = located(&named(own_namespace.clone()), place) else { return Ok(Found::Impossible) };
+        let Some(place) = self.kinds.place(&owner.api_version, &owner.kind) else {
+            return Ok(Found::Unserved);
+        };
+        let Some(identity) = located(&named(own_namespace.clone()), place) else {
+            return Ok(Found::Impossible);
+        };
         let found = act::get(&self.shared.ctx.client, place, &identity).await?;
         let standing = match found.filter(|it| *it.uid == *owner.uid) {
             None => {
@@ -157,13 +164,17 @@ impl Look<'_> {
         let Self { shared, place, identity, latest, view, .. } = self;
         let client = &shared.ctx.client;
         if !shared.graph().is_complete() {
-            return Err(Error::Unknown("not everything that could be a dependent has been seen yet".to_owned()));
+            return Err(Error::Unknown(
+                "not everything that could be a dependent has been seen yet".to_owned(),
+            ));
         }
         if view.blocking.is_empty() {
             act::finish(client, place, &identity.namespace, latest, FOREGROUND).await?;
             return Ok(Next::OnChange);
         }
-        if shared.graph().is_in_waiting_circle(&identity.uid) && latest.owners().iter().any(|it| it.is_blocking) {
+        if shared.graph().is_in_waiting_circle(&identity.uid)
+            && latest.owners().iter().any(|it| it.is_blocking)
+        {
             act::unblock(client, place, &identity.namespace, latest).await?;
             return Ok(Next::OnChange);
         }

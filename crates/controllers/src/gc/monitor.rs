@@ -106,7 +106,9 @@ impl Monitors {
                     }
                 }
             }
-            Err(Undiscovered::Failed(why) | Undiscovered::Unparsable(why)) => Self::is_incomplete(shared, why),
+            Err(Undiscovered::Failed(why) | Undiscovered::Unparsable(why)) => {
+                Self::is_incomplete(shared, why)
+            }
         }
     }
 
@@ -135,10 +137,16 @@ impl Monitors {
     fn adjust(&mut self, shared: &Shared, kinds: &Kinds) {
         let wanted = kinds.watched();
         let is_kept = |key: &(String, String), monitor: &Monitor| {
-            wanted.get(key).is_some_and(|it| *it.api_version() == *monitor.api_version && *it.kind == *monitor.kind)
+            wanted
+                .get(key)
+                .is_some_and(|it| *it.api_version() == *monitor.api_version && *it.kind == *monitor.kind)
         };
-        let dropped: Vec<_> =
-            self.by_resource.iter().filter(|(key, it)| !is_kept(key, it)).map(|(key, _)| key.clone()).collect();
+        let dropped: Vec<_> = self
+            .by_resource
+            .iter()
+            .filter(|(key, it)| !is_kept(key, it))
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in dropped {
             if let Some(monitor) = self.by_resource.remove(&key) {
                 debug!(group = key.0, resource = key.1, "a resource is not watched any more");
@@ -174,14 +182,20 @@ impl Monitors {
         for source in incomplete {
             let Some(key) = self.by_source.get(&source) else { continue };
             if self.by_resource.get(key).is_some_and(|it| it.since.elapsed() > PATIENCE) {
-                warn!(group = key.0, resource = key.1, "cannot be listed; foreground deletions go on without it");
+                warn!(
+                    group = key.0,
+                    resource = key.1,
+                    "cannot be listed; foreground deletions go on without it"
+                );
                 shared.take_up(shared.graph().give_up_waiting(source));
             }
         }
     }
 
     fn note(&self, shared: &Shared, source: Source, told: Told) {
-        let Some(monitor) = self.by_source.get(&source).and_then(|it| self.by_resource.get(it)) else { return };
+        let Some(monitor) = self.by_source.get(&source).and_then(|it| self.by_resource.get(it)) else {
+            return;
+        };
         let actions = {
             let mut graph = shared.graph();
             match told {
@@ -189,7 +203,9 @@ impl Monitors {
                     graph.list_begins(source);
                     Vec::new()
                 }
-                Told::Listed(metadata) | Told::Applied(metadata) => graph.seen(source, monitor.object(metadata)),
+                Told::Listed(metadata) | Told::Applied(metadata) => {
+                    graph.seen(source, monitor.object(metadata))
+                }
                 Told::ListEnds => graph.list_ends(source),
                 Told::Deleted(metadata) => graph.gone(metadata.uid.as_deref().unwrap_or_default()),
             }

@@ -55,7 +55,8 @@ pub(super) struct Item {
 
 /// `owners` is not empty.
 pub(super) fn plan(item: Item, owners: &[(Text, Standing)]) -> Plan {
-    let with = |standing: Standing| owners.iter().filter(move |(_, it)| *it == standing).map(|(uid, _)| uid.clone());
+    let with =
+        |standing: Standing| owners.iter().filter(move |(_, it)| *it == standing).map(|(uid, _)| uid.clone());
     if with(Standing::Solid).next().is_some() {
         let lost: Vec<Text> = with(Standing::Dangling).chain(with(Standing::Waiting)).collect();
         return if lost.is_empty() { Plan::Keep } else { Plan::Release(lost) };

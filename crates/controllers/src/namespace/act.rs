@@ -1,11 +1,12 @@
 //! Deletes content, reports, and takes the finalizer off. Every write of the namespace is conditional on the version
 //! of it that was read.
 
+use futures_util::{StreamExt, stream};
 use kube::Client;
 use meta::{Value, object, time};
 use tracing::{debug, info};
 
-use super::observe::{Slim, collection};
+use super::observe::{AT_ONCE, Slim, collection};
 use super::plan::{Resource, Seen};
 use super::{conditions, plan};
 use crate::error::Error;
@@ -23,16 +24,16 @@ pub(crate) async fn report(ctx: &Ctx, namespace: Value, seen: &Seen) -> Result<V
 
 /// Deletes all of `resources`; they have to be looked at again.
 pub(crate) async fn delete(client: &Client, seen: &mut Seen, resources: Vec<Resource>) {
-    for resource in resources {
-        debug!(
-            namespace = seen.namespace,
-            resource = resource.resource,
-            group = resource.group,
-            "content is deleted"
-        );
-        let outcome = delete_all(client, &seen.namespace, &resource).await;
+    let namespace = &seen.namespace;
+    let deletions = resources.into_iter().map(|it| async move {
+        debug!(namespace, resource = it.resource, group = it.group, "content is deleted");
+        let outcome = delete_all(client, namespace, &it).await;
+        (it, outcome.map_err(|it| it.text()))
+    });
+    let outcomes: Vec<_> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
+    for (resource, outcome) in outcomes {
         seen.content.remove(&resource);
-        seen.deletions.insert(resource, outcome.map_err(|it| it.text()));
+        seen.deletions.insert(resource, outcome);
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use meta::{Value, object};
 use serde_json::json;
 
-use crate::discovery::Undiscovered;
 use super::plan::Seen;
+use crate::discovery::Undiscovered;
 
 /// One condition as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]

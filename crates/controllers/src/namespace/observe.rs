@@ -8,8 +8,8 @@ use super::plan::{Content, Resource, Seen};
 use crate::api::Collection;
 use crate::error::Error;
 
-/// Lists that run at the same time.
-const AT_ONCE: usize = 4;
+/// Lists or deletions in one namespace that run at the same time.
+pub(crate) const AT_ONCE: usize = 8;
 
 /// Finds out what is left of `resources`. A list that fails, with whatever code, leaves its resource unknown: a 404
 /// may come from a server that does not serve yet what another one does, and fresh discovery decides.

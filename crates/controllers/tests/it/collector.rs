@@ -15,7 +15,7 @@ pub fn owner(resource: Resource, name: &str, uid: &str, is_blocking: bool) -> Va
 
 /// In namespace `a`; the uid is the name.
 fn put(world: &World, resource: Resource, name: &str, owners: &[Value]) {
-    world.with(|it| it.put(resource, "a", name, json!({"uid": name, "ownerReferences": owners})));
+    world.with(|it| it.put(resource, "a", name, &json!({"uid": name, "ownerReferences": owners})));
 }
 
 fn blocking(resource: Resource, name: &str) -> Value {
@@ -57,7 +57,8 @@ async fn one_owner_is_enough_and_lost_ones_are_forgotten() {
     world.with(|it| it.delete(WIDGETS, "a", "one", "Foreground"));
     world.until("the first is gone", |it| !it.has(WIDGETS, "one")).await;
     settle().await;
-    let owners = world.with(|it| it.get(CONFIG_MAPS, "a", "child").unwrap()["metadata"]["ownerReferences"].clone());
+    let owners =
+        world.with(|it| it.get(CONFIG_MAPS, "a", "child").unwrap()["metadata"]["ownerReferences"].clone());
     assert_eq!(owners, json!([blocking(WIDGETS, "two")]));
     world.with(|it| it.delete(WIDGETS, "a", "two", "Background"));
     world.until("all are gone", |it| it.objects.is_empty()).await;
@@ -71,7 +72,12 @@ async fn in_the_foreground_the_owner_goes_last() {
     put(&world, SECRETS, "grandchild", &[blocking(CONFIG_MAPS, "child")]);
     world.with(|it| {
         let owners = json!([owner(WIDGETS, "owner", "owner", true)]);
-        it.put(SECRETS, "a", "held", json!({"uid": "held", "ownerReferences": owners, "finalizers": ["x/y"]}));
+        it.put(
+            SECRETS,
+            "a",
+            "held",
+            &json!({"uid": "held", "ownerReferences": owners, "finalizers": ["x/y"]}),
+        );
     });
     world.run();
     settle().await;
@@ -83,7 +89,7 @@ async fn in_the_foreground_the_owner_goes_last() {
         let mut held = it.get(SECRETS, "a", "held").unwrap()["metadata"].clone();
         assert!(held["deletionTimestamp"].is_string());
         held["finalizers"] = json!([]);
-        it.put(SECRETS, "a", "held", held);
+        it.put(SECRETS, "a", "held", &held);
     });
     world.until("all are gone", |it| it.objects.is_empty()).await;
     world.with(|it| {
@@ -121,7 +127,7 @@ async fn orphans_forget_their_owner_and_stay() {
     // One that no watch has shown yet.
     world.with(|it| {
         let owners = json!([blocking(WIDGETS, "owner")]);
-        it.put(SECRETS, "a", "late", json!({"uid": "late", "ownerReferences": owners}));
+        it.put(SECRETS, "a", "late", &json!({"uid": "late", "ownerReferences": owners}));
         it.delete(WIDGETS, "a", "owner", "Orphan");
     });
     world.until("the owner is gone", |it| !it.has(WIDGETS, "owner")).await;
@@ -142,7 +148,7 @@ async fn an_owner_in_another_namespace_is_none_and_people_are_told() {
     settle().await;
     world.with(|it| {
         let owners = json!([blocking(WIDGETS, "owner")]);
-        it.put(SECRETS, "b", "abroad", json!({"uid": "abroad", "ownerReferences": owners}));
+        it.put(SECRETS, "b", "abroad", &json!({"uid": "abroad", "ownerReferences": owners}));
     });
     world.until("the child is gone", |it| it.get(SECRETS, "b", "abroad").is_none()).await;
     world.until("an event is written", |it| !it.recorded.is_empty()).await;

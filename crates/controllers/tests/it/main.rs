@@ -8,6 +8,7 @@ mod fake;
 mod world;
 
 mod collector;
+mod election;
 mod namespace;
 mod random_graphs;
 mod running;

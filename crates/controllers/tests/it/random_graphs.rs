@@ -55,8 +55,13 @@ fn orphan(objects: &mut Objects, deleted: &BTreeSet<String>) {
 impl Story {
     fn new(seed: u64, n_objects: usize) -> Self {
         let n_namespaces = (n_objects / 100).clamp(2, 40);
-        let mut story =
-            Self { world: World::new(seed), random: Random(seed), model: Objects::new(), n_made: 0, n_namespaces };
+        let mut story = Self {
+            world: World::new(seed),
+            random: Random(seed),
+            model: Objects::new(),
+            n_made: 0,
+            n_namespaces,
+        };
         let made: Vec<String> = (0..n_objects).map(|_| story.draw()).collect();
         for uid in made {
             story.choose_owners(&uid);
@@ -108,7 +113,7 @@ impl Story {
             references.push(owner(resource, uid, uid, is_blocking));
         }
         let metadata = json!({"uid": uid, "ownerReferences": references});
-        self.world.with(|it| it.put(resource, &namespace, uid, metadata));
+        self.world.with(|it| it.put(resource, &namespace, uid, &metadata));
     }
 
     fn some(&mut self, percent: usize) -> BTreeSet<String> {
@@ -180,7 +185,15 @@ impl Story {
     fn explain(&self, what: &str) {
         let wrong: Vec<String> = self.world.with(|it| {
             let wrong = it.objects.values().filter(|it| !self.is_as_modelled(it));
-            wrong.map(|it| format!("{} but {:?}", it["metadata"], self.model.get(it["metadata"]["uid"].as_str().unwrap()))).collect()
+            wrong
+                .map(|it| {
+                    format!(
+                        "{} but {:?}",
+                        it["metadata"],
+                        self.model.get(it["metadata"]["uid"].as_str().unwrap())
+                    )
+                })
+                .collect()
         });
         self.assert_kept();
         panic!("after {what}: {wrong:#?}");

@@ -126,7 +126,8 @@ impl World {
         let (method, path) = (parts.method.as_str(), parts.uri.path());
         let query = parts.uri.query().unwrap_or_default();
         let line = format!("{method} {path}");
-        let refusal = self.with(|it| it.refusals.iter().find(|(begin, _)| line.starts_with(begin)).map(|it| it.1));
+        let refusal =
+            self.with(|it| it.refusals.iter().find(|(begin, _)| line.starts_with(begin)).map(|it| it.1));
         if let Some(code) = refusal {
             self.with(|it| it.log.push(line));
             return Ok(answer(code, &failure(code, "")));
@@ -185,8 +186,9 @@ impl World {
 }
 
 impl State {
-    pub fn put(&mut self, resource: Resource, namespace: &str, name: &str, metadata: Value) {
-        let mut object = json!({"apiVersion": api_version(resource), "kind": resource.2, "metadata": metadata});
+    pub fn put(&mut self, resource: Resource, namespace: &str, name: &str, metadata: &Value) {
+        let mut object =
+            json!({"apiVersion": api_version(resource), "kind": resource.2, "metadata": metadata});
         object["metadata"]["name"] = json!(name);
         if resource.3 {
             object["metadata"]["namespace"] = json!(namespace);

@@ -101,7 +101,7 @@ fn a_foreground_deletion_looks_at_dependents_and_is_looked_at_when_they_go() {
     assert_eq!(see(&mut graph, "late", &["owner"], Life::Staying), ["late"]);
     assert_eq!(looks(graph.gone("child")), ["owner"]);
     see(&mut graph, "next", &["owner!"], Life::Staying);
-    assert_eq!(see(&mut graph, "next", &["owner"], Life::Staying).contains(&"owner".to_owned()), true);
+    assert!(see(&mut graph, "next", &["owner"], Life::Staying).contains(&"owner".to_owned()));
 }
 
 #[test]
