@@ -3,7 +3,6 @@
 //! Deliberately not here: watches (`changes.rs`). Answers are read here and not by `kube`, which would log the text of
 //! an answer that does not parse, Secrets included.
 
-use http::HeaderValue;
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, core};
 use meta::Value;
@@ -60,7 +59,8 @@ impl Collection {
     ) -> Result<Option<T>, Error> {
         let mut request =
             self.request().get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        request.headers_mut().insert("accept", media_type(METADATA));
+        let accept = METADATA.parse().expect("the media type must be a header value");
+        request.headers_mut().insert("accept", accept);
         match client.request_text(request).await.map_err(Error::from) {
             Ok(text) => read(&text).map(Some),
             Err(error) if error.proves_absent(name) => Ok(None),
@@ -75,7 +75,8 @@ impl Collection {
         token: Option<&str>,
     ) -> Result<Page<T>, Error> {
         let mut request = self.request().list(&page(token)).map_err(kube::Error::BuildRequest)?;
-        request.headers_mut().insert("accept", media_type(METADATA_LIST));
+        let accept = METADATA_LIST.parse().expect("the media type must be a header value");
+        request.headers_mut().insert("accept", accept);
         read(&client.request_text(request).await?)
     }
 
@@ -135,7 +136,8 @@ impl Collection {
         let patch = Patch::Merge(patch);
         let mut request =
             self.request().patch(name, &PatchParams::default(), &patch).map_err(kube::Error::BuildRequest)?;
-        request.headers_mut().insert("accept", media_type(METADATA));
+        let accept = METADATA.parse().expect("the media type must be a header value");
+        request.headers_mut().insert("accept", accept);
         client.request_text(request).await?;
         Ok(())
     }
@@ -213,10 +215,6 @@ pub(crate) async fn get_path<T: DeserializeOwned>(
 struct PageMetadata {
     #[serde(default, rename = "continue")]
     next: Option<String>,
-}
-
-fn media_type(text: &'static str) -> HeaderValue {
-    HeaderValue::from_static(text)
 }
 
 fn page(token: Option<&str>) -> ListParams {
