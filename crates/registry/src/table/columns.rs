@@ -1,4 +1,12 @@
-//! The columns of the kinds that have more than a name and an age.
+//! The columns of the kinds that have more than a name and an age, as upstream's printers have them.
+//!
+//! Here is what columns are made of and which kind has which; the columns themselves are in `columns/`, by family.
+
+mod config;
+mod network;
+mod pod;
+mod storage;
+mod workload;
 
 use jiff::Timestamp;
 use meta::{Value, object, time};
@@ -32,9 +40,6 @@ impl Column {
 // Clients show these; they are part of what upstream answers.
 const ABOUT_NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 const ABOUT_AGE: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
-const ABOUT_DATA: &str = "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the keys in the BinaryData field, this is enforced during validation process.";
-const ABOUT_HOLDER: &str = "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.";
-
 const NAME: Column = Column {
     name: "Name",
     kind: "string",
@@ -57,6 +62,14 @@ const fn text(name: &'static str, description: &'static str, cell: fn(&Value, Ti
     Column { name, kind: "string", format: "", description, priority: 0, cell }
 }
 
+const fn number(
+    name: &'static str,
+    description: &'static str,
+    cell: fn(&Value, Timestamp) -> Value,
+) -> Column {
+    Column { kind: "integer", ..text(name, description, cell) }
+}
+
 const fn wide(name: &'static str, description: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     Column { priority: 1, ..text(name, description, cell) }
 }
@@ -67,70 +80,43 @@ fn empty(_: &Value, _: Timestamp) -> Value {
 
 const PLAIN: &[Column] = &[NAME, AGE];
 const CREATED_AT: &[Column] = &[NAME, CREATED];
-const NAMESPACES: &[Column] =
-    &[NAME, text("Status", "The status of the namespace", |it, _| at(it, &["status", "phase"])), AGE];
-const CONFIG_MAPS: &[Column] =
-    &[NAME, text("Data", ABOUT_DATA, |it, _| json!(count(it, "data") + count(it, "binaryData"))), AGE];
-const SECRETS: &[Column] = &[
-    NAME,
-    text("Type", "Used to facilitate programmatic handling of secret data.", |it, _| at(it, &["type"])),
-    text("Data", "The number of values", |it, _| json!(count(it, "data"))),
-    AGE,
-];
-const ACCOUNTS: &[Column] =
-    &[NAME, text("Secrets", "The number of secrets", |it, _| json!(count(it, "secrets"))), AGE];
-const LEASES: &[Column] =
-    &[NAME, text("Holder", ABOUT_HOLDER, |it, _| at(it, &["spec", "holderIdentity"])), AGE];
-const BINDINGS: &[Column] = &[
-    NAME,
-    text("Role", "RoleRef can only reference a ClusterRole or a Role", |it, _| {
-        json!(format!("{}/{}", shown(it, &["roleRef", "kind"]), shown(it, &["roleRef", "name"])))
-    }),
-    AGE,
-    wide("Users", "Users in the roleBinding", |it, _| subjects(it, "User")),
-    wide("Groups", "Groups in the roleBinding", |it, _| subjects(it, "Group")),
-    wide("ServiceAccounts", "ServiceAccounts in the roleBinding", |it, _| subjects(it, "ServiceAccount")),
-];
-const STORAGE_VERSIONS: &[Column] = &[
-    NAME,
-    text("CommonEncodingVersion", "the common encoding version", |it, _| {
-        match shown(it, &["status", "commonEncodingVersion"]) {
-            "" => json!("<unset>"),
-            version => json!(version),
-        }
-    }),
-    text("StorageVersions", "the reported versions of storage servers", |it, _| reported(it)),
-    AGE,
-];
-const EVENTS: &[Column] = &[
-    text("Last Seen", "When it last happened", |it, now| json!(age(last_seen(it), now))),
-    text("Type", "Normal or Warning", |it, _| at(it, &["type"])),
-    text("Reason", "Why it happened, for programs", |it, _| at(it, &["reason"])),
-    text("Object", "What it is about", |it, _| {
-        let kind = shown(it, &["involvedObject", "kind"]).to_lowercase();
-        json!(format!("{kind}/{}", shown(it, &["involvedObject", "name"])))
-    }),
-    wide("Subobject", "Which part it is about", |it, _| at(it, &["involvedObject", "fieldPath"])),
-    wide("Source", "Who reports it", |it, _| at(it, &["source", "component"])),
-    text("Message", "What happened, for people", |it, _| json!(shown(it, &["message"]).trim())),
-    wide("First Seen", "When it first happened", |it, now| json!(age(shown(it, &["firstTimestamp"]), now))),
-    wide("Count", "How often it happened", |it, _| it.get("count").cloned().unwrap_or_else(|| json!(1))),
-    Column { priority: 1, ..NAME },
-];
-
 /// The columns of a kind.
 pub fn columns(group: &str, resource: &str) -> &'static [Column] {
     match (group, resource) {
-        ("", "namespaces") => NAMESPACES,
-        ("", "configmaps") => CONFIG_MAPS,
-        ("", "secrets") => SECRETS,
-        ("", "serviceaccounts") => ACCOUNTS,
-        ("" | "events.k8s.io", "events") => EVENTS,
-        ("coordination.k8s.io", "leases") => LEASES,
+        ("", "namespaces") => config::NAMESPACES,
+        ("", "configmaps") => config::CONFIG_MAPS,
+        ("", "secrets") => config::SECRETS,
+        ("", "serviceaccounts") => config::ACCOUNTS,
+        ("" | "events.k8s.io", "events") => config::EVENTS,
+        ("coordination.k8s.io", "leases") => config::LEASES,
         ("rbac.authorization.k8s.io", "roles" | "clusterroles")
         | ("apiextensions.k8s.io", "customresourcedefinitions") => CREATED_AT,
-        ("rbac.authorization.k8s.io", _) => BINDINGS,
-        ("internal.apiserver.k8s.io", "storageversions") => STORAGE_VERSIONS,
+        ("rbac.authorization.k8s.io", "rolebindings") => config::ROLE_BINDINGS,
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => config::CLUSTER_ROLE_BINDINGS,
+        ("internal.apiserver.k8s.io", "storageversions") => config::STORAGE_VERSIONS,
+        ("scheduling.k8s.io", "priorityclasses") => config::PRIORITY_CLASSES,
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => config::WEBHOOKS,
+        ("", "pods") => pod::PODS,
+        ("apps", "deployments") => workload::DEPLOYMENTS,
+        ("apps", "replicasets") => workload::REPLICA_SETS,
+        ("", "replicationcontrollers") => workload::REPLICATION_CONTROLLERS,
+        ("apps", "statefulsets") => workload::STATEFUL_SETS,
+        ("apps", "daemonsets") => workload::DAEMON_SETS,
+        ("batch", "jobs") => workload::JOBS,
+        ("batch", "cronjobs") => workload::CRON_JOBS,
+        ("policy", "poddisruptionbudgets") => workload::DISRUPTION_BUDGETS,
+        ("", "nodes") => workload::NODES,
+        ("", "services") => network::SERVICES,
+        ("", "endpoints") => network::ENDPOINTS,
+        ("discovery.k8s.io", "endpointslices") => network::ENDPOINT_SLICES,
+        ("networking.k8s.io", "ingresses") => network::INGRESSES,
+        ("networking.k8s.io", "networkpolicies") => network::NETWORK_POLICIES,
+        ("", "persistentvolumes") => storage::VOLUMES,
+        ("", "persistentvolumeclaims") => storage::CLAIMS,
+        ("storage.k8s.io", "storageclasses") => storage::CLASSES,
         _ => PLAIN,
     }
 }
@@ -140,7 +126,19 @@ fn at(object: &Value, path: &[&str]) -> Value {
 }
 
 fn shown<'a>(object: &'a Value, path: &[&str]) -> &'a str {
-    path.iter().try_fold(object, |it, field| it.get(field)).and_then(Value::as_str).unwrap_or("")
+    found(object, path).and_then(Value::as_str).unwrap_or("")
+}
+
+fn found<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |it, field| it.get(field))
+}
+
+fn integer(object: &Value, path: &[&str]) -> i64 {
+    found(object, path).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn items<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
+    found(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn count(object: &Value, field: &str) -> usize {
@@ -151,32 +149,45 @@ fn count(object: &Value, field: &str) -> usize {
     }
 }
 
-fn subjects(binding: &Value, kind: &str) -> Value {
-    let all = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
-    let names: Vec<String> = all
-        .filter(|it| shown(it, &["kind"]) == kind)
-        .map(|it| match shown(it, &["namespace"]) {
-            "" => shown(it, &["name"]).to_owned(),
-            namespace => format!("{namespace}/{}", shown(it, &["name"])),
-        })
-        .collect();
-    Value::from(names.join(", "))
-}
-
-fn reported(storage_version: &Value) -> Value {
-    let entries =
-        storage_version.get("status").and_then(|it| it.get("storageVersions")).and_then(Value::as_array);
-    let texts: Vec<String> = entries
+/// `a=b,c=d`; what stands for nothing if the map is empty.
+fn labels(map: Option<&Value>, nothing: &str) -> String {
+    let mut pairs: Vec<String> = map
+        .and_then(Value::as_object)
         .into_iter()
         .flatten()
-        .map(|it| format!("{}={}", shown(it, &["apiServerID"]), shown(it, &["encodingVersion"])))
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
         .collect();
-    if texts.is_empty() { Value::from("<unset>") } else { Value::from(texts.join(",")) }
+    pairs.sort();
+    or_else(pairs.join(","), nothing)
 }
 
-fn last_seen(event: &Value) -> &str {
-    let candidates: [&[&str]; 3] = [&["series", "lastObservedTime"], &["lastTimestamp"], &["eventTime"]];
-    candidates.into_iter().map(|it| shown(event, it)).find(|it| !it.is_empty()).unwrap_or("")
+/// A selector in the words of a query.
+fn selector(selector: Option<&Value>) -> String {
+    let Some(selector) = selector.filter(|it| it.is_object()) else { return "<none>".to_owned() };
+    let mut parts: Vec<(String, String)> = Vec::new();
+    for (key, value) in found(selector, &["matchLabels"]).and_then(Value::as_object).into_iter().flatten() {
+        parts.push((key.clone(), format!("{key}={}", value.as_str().unwrap_or(""))));
+    }
+    for it in items(selector, &["matchExpressions"]) {
+        let key = shown(it, &["key"]);
+        let mut values: Vec<&str> = items(it, &["values"]).iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let part = match shown(it, &["operator"]) {
+            "In" => format!("{key} in ({})", values.join(",")),
+            "NotIn" => format!("{key} notin ({})", values.join(",")),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return "<error>".to_owned(),
+        };
+        parts.push((key.to_owned(), part));
+    }
+    parts.sort();
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    or_else(parts.join(","), "<none>")
+}
+
+fn or_else(text: String, nothing: &str) -> String {
+    if text.is_empty() { nothing.to_owned() } else { text }
 }
 
 /// How long ago, as kubectl writes it.
