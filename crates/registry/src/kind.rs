@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use cache::{Cache, Collection, CollectionSpec};
 use catalog::{Catalog, Definition, Schemas};
-use meta::{ApiVersion, GroupKind, GroupResource, GroupVersion, StorageVersion};
+use meta::{ApiVersion, GroupKind, GroupResource, GroupVersion, Release, StorageVersion};
 use store::Key;
 
 use crate::{fields, strategy::Strategy};
@@ -62,6 +62,7 @@ impl Kind {
 pub struct Kinds {
     by_resource: HashMap<GroupResource, Arc<Kind>>,
     schemas: Schemas,
+    release: Release,
 }
 
 impl Kinds {
@@ -101,12 +102,17 @@ impl Kinds {
                 (resource, Arc::new(kind))
             })
             .collect();
-        Self { by_resource, schemas: Schemas::new(catalog.release()) }
+        Self { by_resource, schemas: Schemas::new(catalog.release()), release: catalog.release() }
     }
 
     /// What objects of all kinds look like.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
+    }
+
+    /// The release that this server stands in for.
+    pub fn release(&self) -> Release {
+        self.release
     }
 
     /// The versions this release stores its resources in.

@@ -6,6 +6,7 @@
 //! Start reading at [`write`](mod@write); each verb reads as a list of steps.
 
 pub mod continue_token;
+pub mod defaults;
 pub mod delete;
 pub mod events;
 pub mod fields;
@@ -32,6 +33,7 @@ use cache::Cache;
 use fleet::Encodings;
 use store::{SharedClock, SharedStore};
 
+pub use defaults::Defaults;
 pub use delete::{DeleteOptions, Deleted, Preconditions};
 pub use kind::{Kind, Kinds};
 pub use list::{ListOptions, ListPage, Listed};

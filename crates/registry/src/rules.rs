@@ -8,6 +8,7 @@ mod config;
 mod event;
 mod lease;
 mod namespace;
+mod pods;
 mod priority_class;
 mod rbac;
 mod secret;
@@ -16,6 +17,7 @@ mod storage_version;
 #[cfg(test)]
 mod testing;
 mod value;
+mod workloads;
 
 use meta::{FieldErrors, Value};
 
@@ -53,6 +55,7 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
         ("coordination.k8s.io", "leases") => lease::validate(object, &mut errors),
         ("rbac.authorization.k8s.io", resource) => rbac::validate(resource, object, &mut errors),
         ("scheduling.k8s.io", "priorityclasses") => priority_class::validate(object, &mut errors),
+        ("" | "apps" | "batch", resource) => workloads::validate(resource, object, &mut errors),
         _ => {}
     }
     errors
@@ -79,6 +82,7 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         ("scheduling.k8s.io", "priorityclasses", "") => {
             priority_class::validate_changed(new, old, &mut errors);
         }
+        ("" | "apps" | "batch", resource, "") => workloads::validate_changed(resource, new, old, &mut errors),
         _ => {}
     }
     errors

@@ -41,7 +41,8 @@ impl Registry {
         patch: &Patch,
     ) -> Result<Written, Status> {
         let (group_version, schemas) = (group_version(), self.kinds.schemas());
-        let want = BodyKind { group_version: &group_version, kind: "Scale", schemas };
+        let want =
+            BodyKind { group_version: &group_version, kind: "Scale", schemas, defaults: self.defaults() };
         let typed = want.type_id().map(|ty| (&**schemas.schema(), ty));
         let found = Mutex::new(Vec::new());
         let text = self.change_scale(target, options, Owners::Scaled, |old| {

@@ -2,6 +2,9 @@
 //!
 //! Deliberately not here: the steps that all kinds share; those are in `write` and `delete`.
 
+mod job;
+mod quality;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use meta::{Map, Value, object};
 
@@ -29,8 +32,14 @@ pub enum Special {
     None,
     /// Has finalizers in its spec and a phase.
     Namespace,
-    /// Is deleted gracefully once it runs on a node.
+    /// Is deleted gracefully once it runs on a node, and has a phase and a quality of service.
     Pod,
+    /// Finds its Pods by labels that the server chooses.
+    Job,
+    /// Waits for a claim.
+    PersistentVolume,
+    /// Waits for a volume.
+    PersistentVolumeClaim,
     /// `stringData` is written into `data`.
     Secret,
 }
@@ -53,6 +62,9 @@ impl Strategy {
             special: match (group, resource) {
                 ("", "namespaces") => Special::Namespace,
                 ("", "pods") => Special::Pod,
+                ("", "persistentvolumes") => Special::PersistentVolume,
+                ("", "persistentvolumeclaims") => Special::PersistentVolumeClaim,
+                ("batch", "jobs") => Special::Job,
                 ("", "secrets") => Special::Secret,
                 _ => Special::None,
             },
@@ -70,12 +82,27 @@ impl Strategy {
             object::metadata_mut(object).remove("generation");
         }
         match self.special {
-            Special::None => {}
+            Special::None | Special::Job => {}
             Special::Namespace => prepare_namespace(object),
             Special::Pod => {
+                let quality = quality::of_pod(object);
                 set_default(object, "status", "phase", "Pending");
+                set_default(object, "status", "qosClass", quality);
             }
+            Special::PersistentVolume => {
+                let now = object::meta_text(object, "creationTimestamp").to_owned();
+                set_default(object, "status", "phase", "Pending");
+                set_default(object, "status", "lastPhaseTransitionTime", &now);
+            }
+            Special::PersistentVolumeClaim => set_default(object, "status", "phase", "Pending"),
             Special::Secret => fold_string_data(object),
+        }
+    }
+
+    /// Adds what the server makes up for a new object and no manager owns.
+    pub(crate) fn complete_new(&self, object: &mut Value) {
+        if self.special == Special::Job {
+            job::select_own_pods(object);
         }
     }
 
@@ -94,7 +121,11 @@ impl Strategy {
                 label_namespace(new);
             }
             Special::Secret => fold_string_data(new),
-            Special::None | Special::Pod => {}
+            Special::None
+            | Special::Pod
+            | Special::Job
+            | Special::PersistentVolume
+            | Special::PersistentVolumeClaim => {}
         }
         if self.has_generation {
             let generation = object::meta_number(old, "generation");

@@ -26,7 +26,7 @@ pub(crate) use owners::Owners;
 use accept::{Accepted, Sent};
 use decode::BodyKind;
 
-use crate::{Registry, Target, Written, limits, outcome, serve};
+use crate::{Defaults, Registry, Target, Written, limits, outcome, serve};
 
 /// What all writes have in common.
 #[derive(Clone, Copy)]
@@ -95,13 +95,20 @@ impl Registry {
         self.check_namespace(&target.named(object::name(&object))).await?;
         let has_status = target.kind.has_status(&target.group_version.version);
         metadata::stamp_new(&mut object, self.clock.now());
-        target.kind.strategy.prepare_create(&mut object, has_status);
-        self.own_new(target, options, &mut object);
         let generated = metadata::generated_name(&object);
+        let mut sent = object;
         for _ in 0..limits::MAX_NAME_ATTEMPTS {
+            // With a name of the server's choice there may be a second attempt; what is made of the name is made anew.
+            let mut object = match &generated {
+                Some(_) => sent.clone(),
+                None => std::mem::take(&mut sent),
+            };
             if let Some(prefix) = &generated {
                 metadata::set_name(&mut object, &metadata::random_name(prefix));
             }
+            target.kind.strategy.prepare_create(&mut object, has_status);
+            self.own_new(target, options, &mut object);
+            target.kind.strategy.complete_new(&mut object);
             metadata::validate_new(target, &object)?;
             (options.review)(&object, None)?;
             accept::complete(typed, &mut object);
@@ -118,7 +125,7 @@ impl Registry {
                 }
             }
         }
-        Err(Status::already_exists(&target.kind.resource, object::name(&object)))
+        Err(Status::already_exists(&target.kind.resource, generated.as_deref().unwrap_or_default()))
     }
 
     /// Replaces one object, or its status.
@@ -311,6 +318,7 @@ impl Registry {
         if owners != Owners::Settled {
             self.own_new(target, options, &mut object);
         }
+        target.kind.strategy.complete_new(&mut object);
         metadata::validate_new(target, &object)?;
         (options.review)(&object, None)?;
         accept::complete(self.typed(target), &mut object);
@@ -436,7 +444,7 @@ impl Registry {
         validation: FieldValidation,
         sent: impl Into<Sent>,
     ) -> Result<(Value, Vec<String>), Status> {
-        let want = BodyKind { group_version, kind, schemas: self.kinds.schemas() };
+        let want = BodyKind { group_version, kind, schemas: self.kinds.schemas(), defaults: self.defaults() };
         let Accepted { object, warnings } = accept::accept(want, validation, sent.into())?;
         Ok((object, warnings))
     }
@@ -458,7 +466,12 @@ impl Registry {
     }
 
     fn body_kind<'a>(&'a self, target: &'a Target) -> BodyKind<'a> {
-        BodyKind::of(target, self.kinds.schemas())
+        BodyKind::of(target, self.kinds.schemas(), self.defaults())
+    }
+
+    /// What is filled in now, where an object says nothing.
+    pub(crate) fn defaults(&self) -> Defaults {
+        Defaults::new(self.kinds.release(), self.clock.now())
     }
 
     /// What the target's objects look like in the client's version; `None` if nothing is known of it.

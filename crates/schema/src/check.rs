@@ -16,7 +16,7 @@ mod strict;
 #[cfg(test)]
 mod tests;
 
-pub use quantity::canonical as canonical_quantity;
+pub use quantity::{canonical as canonical_quantity, nanos as quantity_nanos};
 pub use strict::strict_errors;
 
 use crate::{

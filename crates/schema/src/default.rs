@@ -1,7 +1,7 @@
 //! Fills in what an object does not say.
 //!
 //! A schema knows defaults of single fields; they are filled in wherever the object around them is there. What depends
-//! on other fields is code, and code is called once per structure with the name of its type.
+//! on other fields is code, and code is called once per structure with its type.
 //! Deliberately not here: that code.
 
 use crate::{
@@ -14,15 +14,20 @@ pub fn fill(schema: &Schema, ty: TypeId, value: &mut Value) {
     fill_with(schema, ty, value, &mut |_, _| {});
 }
 
-/// Fills in the defaults of the schema, and lets `more` change every structure, given the full name of its type.
+/// Fills in the defaults of the schema, and lets `more` change every structure that has a type with a name.
 /// Outer structures come before inner ones, so that what `more` adds is filled in too.
-pub fn fill_with(schema: &Schema, ty: TypeId, value: &mut Value, more: &mut dyn FnMut(&str, &mut Map)) {
+pub fn fill_with(
+    schema: &Schema,
+    ty: TypeId,
+    value: &mut Value,
+    more: &mut dyn FnMut(&ObjectType, &mut Map),
+) {
     match (schema.get(ty), value) {
         (Type::Object(object), Value::Object(map)) => {
             if !object.name.is_empty() {
-                more(&object.name, map);
+                more(object, map);
             }
-            add(object, map);
+            add(schema, object, map);
             for (key, value) in map.iter_mut() {
                 if let Some(field) = object.field(key).filter(|it| it.is_known) {
                     fill_with(schema, field.ty, value, more);
@@ -39,8 +44,15 @@ pub fn fill_with(schema: &Schema, ty: TypeId, value: &mut Value, more: &mut dyn 
     }
 }
 
-fn add(object: &ObjectType, map: &mut Map) {
+fn add(schema: &Schema, object: &ObjectType, map: &mut Map) {
     for field in object.fields.iter().filter(|it| it.is_known) {
+        if field.is_always
+            && !map.contains_key(&*field.name)
+            && matches!(schema.get(field.ty), Type::Object(_))
+        {
+            // To Go a part that is always written is always there, and has defaults of its own.
+            map.insert(field.name.as_ref().to_owned(), Value::Object(Map::new()));
+        }
         if let Some(default) = &field.default
             && map.get(&*field.name).is_none_or(Value::is_null)
         {

@@ -1,7 +1,7 @@
 //! From what a client sent to an object that may be stored: the schema's part of a write.
 //!
 //! **Flow.** Types are checked and unknown fields dropped ([`accept`], [`accept_patched`]), fields that hold nothing
-//! are left out, defaults of the schema and what is always written are filled in. After everything else [`complete`]
+//! are left out, defaults and what is always written are filled in. After everything else [`complete`]
 //! does the latter for what other steps have added.
 //! Kinds without a schema pass as they are.
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use meta::{FieldError, GroupKind, Status, Value};
 use schema::{
     check::{self, FieldValidation},
-    default, json, keep,
+    json, keep,
     model::{Schema, TypeId},
     prune,
 };
@@ -72,7 +72,7 @@ pub(super) fn accept(
     if validation == FieldValidation::Strict && !found.is_empty() {
         return Err(decode::refused(want, &check::strict_message(&found)));
     }
-    Ok(Accepted { object: settle(schema, ty, checked.value), warnings: found })
+    Ok(Accepted { object: settle(want, ty, checked.value), warnings: found })
 }
 
 /// What a patch made of an old object. 422 if it does not fit.
@@ -106,7 +106,7 @@ pub(crate) fn accept_patched(
         return Err(refused(&shown(&patched), &check::strict_message(&found)));
     }
     let object = decode::as_kind(want, checked.value)?;
-    Ok(Accepted { object: settle(schema, ty, object), warnings: found })
+    Ok(Accepted { object: settle(want, ty, object), warnings: found })
 }
 
 /// What applying a configuration made of an old object. Apply has its own words for fields that it does not know.
@@ -123,7 +123,7 @@ pub(super) fn accept_applied(
         None => check::check(schema, ty, object),
     };
     let checked = checked.map_err(|it| decode::refused(want, &it.to_string()))?;
-    Ok(settle(schema, ty, checked.value))
+    Ok(settle(want, ty, checked.value))
 }
 
 /// Gives back to the new state of an object what this release does not know and its client could not send.
@@ -140,9 +140,10 @@ pub(super) fn complete(typed: Typed<'_>, object: &mut Value) {
     }
 }
 
-fn settle(schema: &Schema, ty: TypeId, mut object: Value) -> Value {
+fn settle(want: BodyKind<'_>, ty: TypeId, mut object: Value) -> Value {
+    let schema = want.schemas.schema();
     prune::drop_empty(schema, ty, &mut object);
-    default::fill(schema, ty, &mut object);
+    want.defaults.fill(schema, ty, &mut object);
     // Now already, because the next steps compare it with what is stored.
     prune::fill_always(schema, ty, &mut object);
     object

@@ -5,7 +5,7 @@ use catalog::Schemas;
 use meta::{GroupVersion, Status, StorageVersion, Value, object, validate};
 use schema::model::TypeId;
 
-use crate::Target;
+use crate::{Defaults, Target};
 
 /// What a body must be: a kind in a version. Not always that of the path: a Scale, an Eviction.
 #[derive(Clone, Copy)]
@@ -16,12 +16,14 @@ pub struct BodyKind<'a> {
     pub kind: &'a str,
     /// Which other kinds there are, for the words in which those are refused.
     pub schemas: &'a Schemas,
+    /// What is filled in where it says nothing.
+    pub defaults: Defaults,
 }
 
 impl<'a> BodyKind<'a> {
     /// An object of the target's own kind.
-    pub(crate) fn of(target: &'a Target, schemas: &'a Schemas) -> Self {
-        Self { group_version: &target.group_version, kind: &target.kind.definition.kind, schemas }
+    pub(crate) fn of(target: &'a Target, schemas: &'a Schemas, defaults: Defaults) -> Self {
+        Self { group_version: &target.group_version, kind: &target.kind.definition.kind, schemas, defaults }
     }
 
     pub(crate) fn type_id(&self) -> Option<TypeId> {

@@ -25,6 +25,25 @@ pub fn canonical(text: &str) -> Result<String, &'static str> {
     Ok(shorten(&parts, format, exponent).unwrap_or_else(|| text.to_owned()))
 }
 
+/// How many billionths it is; `None` for what is no quantity, is negative or too large to count.
+pub fn nanos(text: &str) -> Option<i128> {
+    let parts = split(text).filter(|it| !it.is_negative)?;
+    let (format, exponent) = suffix(parts.suffix)?;
+    let digits = format!("{}{}", parts.whole.trim_start_matches('0'), parts.fraction);
+    if digits.len() > MAX_DIGITS {
+        return None;
+    }
+    let mantissa: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    let scale = 9 - i32::try_from(parts.fraction.len()).ok()?;
+    let (scale, factor) = match format {
+        Format::Binary => (scale, 1_i128.checked_shl(u32::try_from(exponent).ok()?)?),
+        Format::Decimal | Format::Exponent => (scale.checked_add(exponent)?, 1),
+    };
+    let power = 10_i128.checked_pow(scale.unsigned_abs())?;
+    let mantissa = mantissa.checked_mul(factor)?;
+    if scale >= 0 { mantissa.checked_mul(power) } else { Some(mantissa / power) }
+}
+
 struct Parts<'a> {
     is_negative: bool,
     whole: &'a str,

@@ -30,9 +30,9 @@ fn code_sees_every_structure_and_what_it_adds_is_filled_in() {
     let (schema, ty) = schema();
     let mut value = json!({"ports": [{}]});
     let mut seen = Vec::new();
-    fill_with(&schema, ty, &mut value, &mut |name, map| {
-        seen.push(name.to_owned());
-        if name == "Service" {
+    fill_with(&schema, ty, &mut value, &mut |ty, map| {
+        seen.push(ty.name.to_string());
+        if &*ty.name == "Service" {
             map.insert("main".to_owned(), json!({}));
         }
     });

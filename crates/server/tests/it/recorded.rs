@@ -46,9 +46,8 @@ const KNOWN: &[(&str, u64, &str, &str)] = &[
     ("forbidden", 5, ".goVersion", "0018"),
 ];
 
-/// Cases that wait, as a whole, for something that this server does not have yet: defaults of workloads and
-/// conversion between versions.
-const NOT_YET: &[&str] = &["deployment-defaults", "hpa-conversion"];
+/// Cases that wait, as a whole, for something that this server does not have yet: conversion between versions.
+const NOT_YET: &[&str] = &["hpa-conversion"];
 
 #[tokio::test]
 async fn recorded_answers_differ_only_where_a_decision_says_why() {

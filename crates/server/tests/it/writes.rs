@@ -116,7 +116,10 @@ async fn patches_change_what_they_name() {
 async fn status_and_spec_are_written_apart() {
     let server = TestServer::start().await;
     let all = "/apis/apps/v1/namespaces/default/deployments";
-    let body = json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}, "status": {"replicas": 9}});
+    let template =
+        json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": "d"}}, "template": template});
+    let body = json!({"metadata": {"name": "d"}, "spec": spec, "status": {"replicas": 9}});
     let created = server.post(all, body).await.expect(201).json();
     assert_eq!(created["metadata"]["generation"], 1);
     assert_eq!(created["status"], json!({}), "{created}");
