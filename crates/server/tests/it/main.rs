@@ -14,6 +14,7 @@ mod rights;
 mod scale;
 mod schemas;
 mod shapes;
+mod versions;
 mod watches;
 mod writes;
 mod yaml;
