@@ -75,7 +75,7 @@ fn old_slice_to_hub(slice: &mut Map, schemas: &Schemas) {
 fn old_slice_from_hub(slice: &mut Map) {
     slice_from_hub(slice);
     capacities(slice, &["spec", "devices", "basic"], |it| {
-        *it = it.get_mut("value").map(Value::take).unwrap_or_default();
+        *it = it.get_mut("value").map_or_else(|| Value::from("0"), Value::take);
     });
 }
 

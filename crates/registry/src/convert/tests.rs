@@ -51,7 +51,7 @@ fn bare(value: &Value) -> Value {
         Value::Null => true,
         Value::Bool(it) => !it,
         Value::Number(it) => it.as_i64() == Some(0),
-        Value::String(it) => it.is_empty(),
+        Value::String(it) => it.is_empty() || it == "0",
         Value::Array(it) => it.is_empty(),
         Value::Object(it) => it.is_empty(),
     };
@@ -257,13 +257,13 @@ fn a_device_was_basic_once() {
     check_both(&converter, &slice("resource.k8s.io/v1", new), &slice("resource.k8s.io/v1beta1", old));
 }
 
-fn autoscaler(version: &str, spec: Value, status: Value, annotations: Value) -> Value {
-    let mut spec = spec;
+fn autoscaler(version: &str, spec: &Value, status: &Value, annotations: &Value) -> Value {
+    let mut spec = spec.clone();
     spec["maxReplicas"] = json!(5);
     spec["scaleTargetRef"] = json!({"kind": "Deployment", "name": "d"});
     let mut metadata = json!({"name": "h"});
-    if annotations != json!({}) {
-        metadata["annotations"] = annotations;
+    if *annotations != json!({}) {
+        metadata["annotations"] = annotations.clone();
     }
     let kind = "HorizontalPodAutoscaler";
     json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": status})
@@ -291,12 +291,12 @@ fn an_autoscaler_of_v1_keeps_in_annotations_what_it_cannot_hold() {
         "reason": "R", "message": "m"}]);
     let spec = json!({"metrics": metrics, "behavior": behavior, "minReplicas": 1});
     let status = json!({"currentReplicas": 2, "desiredReplicas": 3, "currentMetrics": current, "conditions": conditions});
-    let v2 = autoscaler("autoscaling/v2", spec, status, json!({}));
+    let v2 = autoscaler("autoscaling/v2", &spec, &status, &json!({}));
     let v1 = autoscaler(
         "autoscaling/v1",
-        json!({"minReplicas": 1, "targetCPUUtilizationPercentage": 50}),
-        json!({"currentReplicas": 2, "desiredReplicas": 3, "currentCPUUtilizationPercentage": 40}),
-        json!({
+        &json!({"minReplicas": 1, "targetCPUUtilizationPercentage": 50}),
+        &json!({"currentReplicas": 2, "desiredReplicas": 3, "currentCPUUtilizationPercentage": 40}),
+        &json!({
             METRICS: r#"[{"type":"Object","object":{"target":{"kind":"Ingress","name":"i","apiVersion":"networking.k8s.io/v1"},"metricName":"hits","targetValue":"10","selector":{"matchLabels":{"a":"\u003cb\u003e","type":"x"}}}},{"type":"Pods","pods":{"metricName":"load","targetAverageValue":"500m"}},{"type":"ContainerResource","containerResource":{"name":"cpu","targetAverageUtilization":70,"container":"c"}},{"type":"External","external":{"metricName":"queue","targetAverageValue":"30"}}]"#,
             BEHAVIOR: r#"{"ScaleUp":{"StabilizationWindowSeconds":0,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":null},"ScaleDown":null}"#,
             CURRENT_METRICS: r#"[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":40,"currentAverageValue":"200m"}}]"#,

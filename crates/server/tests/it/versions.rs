@@ -72,11 +72,15 @@ async fn fields_stay_owned_across_versions() {
         json!({"apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
             "spec": {"maxReplicas": max, "scaleTargetRef": target}})
     };
-    let apply = |path: &str, manager: &str| format!("{path}/h?fieldManager={manager}");
-    it.patch(&apply(V1, "one"), "apply", config("autoscaling/v1", 5)).await.expect(201);
-    let conflict = it.patch(&apply(V2, "two"), "apply", config("autoscaling/v2", 6)).await.expect(409);
+    let apply = async |path: &str, manager: &str, config: Value| {
+        let headers =
+            [("authorization", "Bearer admintoken"), ("content-type", "application/apply-patch+yaml")];
+        it.send("PATCH", &format!("{path}/h?fieldManager={manager}"), &headers, config).await
+    };
+    apply(V1, "one", config("autoscaling/v1", 5)).await.expect(201);
+    let conflict = apply(V2, "two", config("autoscaling/v2", 6)).await.expect(409);
     assert!(conflict.message().contains(".spec.maxReplicas"), "{}", conflict.message());
-    it.patch(&apply(V2, "one"), "apply", config("autoscaling/v2", 7)).await.expect(200);
+    apply(V2, "one", config("autoscaling/v2", 7)).await.expect(200);
     let seen = it.get(&format!("{V1}/h")).await.expect(200).json();
     assert_eq!(seen["spec"]["maxReplicas"], 7);
 }

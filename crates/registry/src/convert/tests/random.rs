@@ -45,7 +45,7 @@ impl Random {
                 let mut map = Map::new();
                 let all = self.all_releases;
                 for field in object.fields.iter().filter(|it| all || it.is_known) {
-                    if depth < 10 && (depth < 2 || self.next(2) == 0) {
+                    if field.is_required || (depth < 10 && (depth < 2 || self.next(2) == 0)) {
                         map.insert(field.name.to_string(), self.value(schema, field.ty, depth + 1));
                     }
                 }
