@@ -315,9 +315,9 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 fn an_autoscaler_of_v1_without_metrics_watches_the_cpu() {
     let v1 = autoscaler(
         "autoscaling/v1",
-        json!({}),
-        json!({}),
-        json!({METRICS: "not json", BEHAVIOR: "[1]", "a": "b"}),
+        &json!({}),
+        &json!({}),
+        &json!({METRICS: "not json", BEHAVIOR: "[1]", "a": "b"}),
     );
     let v2 = converter("autoscaling", "HorizontalPodAutoscaler").convert(v1, "autoscaling/v2");
     let target = json!({"type": "Utilization", "averageUtilization": 80});
