@@ -1,3 +1,5 @@
+//! Small types of two versions, and what moves between them.
+
 use serde_json::json;
 
 use super::*;

@@ -46,7 +46,10 @@ impl Random {
                 let all = self.all_releases;
                 for field in object.fields.iter().filter(|it| all || it.is_known) {
                     if field.is_required || (depth < 10 && (depth < 2 || self.next(2) == 0)) {
-                        map.insert(field.name.to_string(), self.value(schema, field.ty, depth + 1));
+                        let value = self.value(schema, field.ty, depth + 1);
+                        // What is required is never empty in an object that was accepted.
+                        let is_valid = !field.is_required || value != "";
+                        map.insert(field.name.to_string(), if is_valid { value } else { json!("a") });
                     }
                 }
                 Value::Object(map)
