@@ -89,6 +89,11 @@ impl Converter {
         Self { schemas: schemas.clone(), hub: hub(&definition.group, &definition.kind), versions, same }
     }
 
+    /// All versions of which something is known, as they stand in `apiVersion`, with their types.
+    pub fn versions(&self) -> &[(Arc<str>, TypeId)] {
+        &self.versions
+    }
+
     /// Whether an object in the one version becomes one in the other by saying so. Also true of versions of which
     /// nothing is known.
     pub fn is_relabelled(&self, from: &str, to: &str) -> bool {
