@@ -95,9 +95,10 @@ async fn an_event_has_the_names_of_the_group_it_is_asked_in() {
     let seen = it.get(&format!("{GROUPED}/e")).await.expect(200).json();
     assert_eq!((&seen["note"], &seen["regarding"]["name"]), (&json!("what"), &json!("p")));
     assert_eq!((&seen["deprecatedCount"], seen.get("message")), (&json!(2), None));
-    it.patch(&format!("{GROUPED}/e"), "merge", json!({"note": "more"})).await.expect(200);
+    it.patch(&format!("{GROUPED}/e"), "merge", json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
     let seen = it.get(&format!("{CORE}/e")).await.expect(200).json();
-    assert_eq!((&seen["message"], seen.get("note")), (&json!("more"), None));
+    assert_eq!((&seen["message"], seen.get("note")), (&json!("what"), None));
+    assert_eq!((&seen["metadata"]["labels"]["a"], &seen["count"]), (&json!("b"), &json!(2)));
 }
 
 #[tokio::test]
