@@ -1,6 +1,6 @@
 //! One change of one object, as watchers get it, and its frame on the wire, made once and shared by all.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use store::{Key, Revision};
@@ -39,6 +39,8 @@ pub struct Change {
     /// The object after; nothing if it was removed, or became unreadable.
     pub after: Option<Arc<Item>>,
     frames: [OnceLock<Bytes>; 3],
+    /// Frames in other versions than the stored one: at most one per type and version that somebody watches.
+    converted: Mutex<Vec<(EventType, Box<str>, Bytes)>>,
 }
 
 impl Change {
@@ -49,7 +51,13 @@ impl Change {
         after: Option<Arc<Item>>,
     ) -> Option<Self> {
         let is_visible = before.is_some() || after.is_some();
-        is_visible.then(|| Self { revision, before, after, frames: Default::default() })
+        is_visible.then(|| Self {
+            revision,
+            before,
+            after,
+            frames: Default::default(),
+            converted: Mutex::default(),
+        })
     }
 
     /// The key of the object.
@@ -83,6 +91,25 @@ impl Change {
         frame.get_or_init(|| self.make_frame(event)).clone()
     }
 
+    /// The same in another version, converted by whoever is the first to ask for it.
+    pub fn frame_in(&self, event: EventType, version: &str, convert: impl FnOnce(Bytes) -> Bytes) -> Bytes {
+        let find = |frames: &Vec<(EventType, Box<str>, Bytes)>| {
+            frames.iter().find(|(it, name, _)| *it == event && **name == *version).map(|it| it.2.clone())
+        };
+        let lock = || self.converted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(frame) = find(&lock()) {
+            return frame;
+        }
+        // Not under the lock: two may convert at the same time, nobody waits.
+        let frame = wrap(event, &convert(self.text(event)));
+        let mut frames = lock();
+        if let Some(frame) = find(&frames) {
+            return frame;
+        }
+        frames.push((event, version.into(), frame.clone()));
+        frame
+    }
+
     /// What the change costs while it is remembered: the object, and a frame of it.
     pub(crate) fn cost(&self) -> usize {
         size_of::<Self>() + 2 * self.either(self.event()).text().len()
@@ -111,4 +138,9 @@ impl Change {
         };
         first.as_ref().or(second.as_ref()).expect("a change must have an object: the constructor checks it")
     }
+}
+
+fn wrap(event: EventType, object: &[u8]) -> Bytes {
+    let head = format!("{{\"type\":\"{}\",\"object\":", event.as_str());
+    [head.as_bytes(), object, b"}\n"].concat().into()
 }

@@ -14,12 +14,14 @@ pub struct CollectionSpec {
     pub namespaced: bool,
     /// Selectable fields beyond `metadata.name` and `metadata.namespace`.
     pub fields: Vec<FieldSpec>,
+    /// The versions that can be read, as they stand in `apiVersion`; empty if all can.
+    pub versions: Vec<String>,
 }
 
 impl CollectionSpec {
     /// A collection without further selectable fields.
     pub fn new(prefix: impl Into<String>, namespaced: bool) -> Self {
-        Self { prefix: prefix.into(), namespaced, fields: Vec::new() }
+        Self { prefix: prefix.into(), namespaced, fields: Vec::new(), versions: Vec::new() }
     }
 }
 

@@ -56,6 +56,9 @@ pub enum Unreadable {
     /// One of the parts that every object has is something else than it must be.
     #[error("{0} has a wrong type")]
     WrongType(&'static str),
+    /// Written by another release, in a version that this one does not know.
+    #[error("it is stored in a version that this release cannot read")]
+    UnknownVersion,
 }
 
 /// Storage versions, each held once however many items there are.
@@ -261,6 +264,12 @@ fn build(
         None | Some("null") => Cow::Borrowed(""),
         Some(value) => text_of(value).ok_or(Unreadable::WrongType("apiVersion"))?,
     };
+    if !api_version.is_empty()
+        && !spec.versions.is_empty()
+        && !spec.versions.iter().any(|it| *it == api_version)
+    {
+        return Err(Unreadable::UnknownVersion);
+    }
     let uid = last(&form.metadata, "uid").and_then(text_of).map_or_else(Span::default, |it| index.span(it));
     let deleting = last(&form.metadata, "deletionTimestamp");
     let mut spans = Vec::new();

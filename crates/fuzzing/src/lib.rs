@@ -7,6 +7,7 @@
 
 pub mod targets;
 
+mod conversion;
 mod encoding;
 mod identity;
 mod objects;

@@ -1,6 +1,6 @@
 //! The list of targets, by the names of their binaries and corpora.
 
-use crate::{encoding, identity, objects, ownership, request, transcode, vocabulary};
+use crate::{conversion, encoding, identity, objects, ownership, request, transcode, vocabulary};
 
 /// A name and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
@@ -12,6 +12,7 @@ pub const TARGETS: &[Target] = &[
     ("audit_policy", identity::audit_policy),
     ("certificate", identity::certificate),
     ("continue_token", request::continue_token),
+    ("convert", conversion::between_versions),
     ("field_selector", vocabulary::field_selector),
     ("identity_headers", identity::headers),
     ("json", encoding::json),

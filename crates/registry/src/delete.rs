@@ -97,7 +97,8 @@ impl Registry {
         options: &DeleteOptions,
         item: &Item,
     ) -> Result<Deleted, Setback> {
-        let old = serve::tree(target, item);
+        // Only metadata changes, so the object stays in the version in which it is.
+        let old = serve::stored_tree(item);
         check_preconditions(target, options, &old)?;
         if is_protected_namespace(target) {
             let why = "this namespace may not be deleted";
@@ -107,11 +108,12 @@ impl Registry {
         match self.plan(target, options, &old) {
             Plan::Nothing => Ok(Deleted::Marked(serve::object(target, item))),
             Plan::Mark(object) if is_dry => {
-                Ok(Deleted::Marked(Bytes::from(serde_json::to_vec(&object).expect("a tree must serialize"))))
+                let shown = target.kind.converter().convert(object, &target.group_version.to_string());
+                Ok(Deleted::Marked(Bytes::from(serde_json::to_vec(&shown).expect("a tree must serialize"))))
             }
             Plan::Mark(object) => {
                 let state = Require::At(target.key(), item.revision());
-                self.put(target, &object, state).await.map(Deleted::Marked)
+                self.put(target, self.encode(target, &object, None)?, state).await.map(Deleted::Marked)
             }
             Plan::Remove => {
                 if !is_dry {

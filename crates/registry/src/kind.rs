@@ -7,7 +7,7 @@ use catalog::{Catalog, Definition, Schemas};
 use meta::{ApiVersion, GroupKind, GroupResource, GroupVersion, Release, StorageVersion};
 use store::Key;
 
-use crate::{fields, strategy::Strategy};
+use crate::{convert::Converter, fields, strategy::Strategy};
 
 /// One resource.
 pub struct Kind {
@@ -22,12 +22,18 @@ pub struct Kind {
     /// The versions in which `status` is a subresource.
     with_status: Vec<ApiVersion>,
     collection: Option<Arc<Collection>>,
+    converter: Converter,
 }
 
 impl Kind {
     /// The objects in memory; `None` for kinds that are not stored.
     pub fn collection(&self) -> Option<&Arc<Collection>> {
         self.collection.as_ref()
+    }
+
+    /// How its versions become each other.
+    pub fn converter(&self) -> &Converter {
+        &self.converter
     }
 
     /// Whether objects live in namespaces.
@@ -79,6 +85,7 @@ impl Kinds {
                 prefix: prefix.to_string(),
                 namespaced: definition.namespaced,
                 fields,
+                versions: definition.decodable.iter().map(ToString::to_string).collect(),
             });
         }
         specs
@@ -86,6 +93,7 @@ impl Kinds {
 
     /// Joins definitions with the cache's collections.
     pub fn new(catalog: &Catalog, cache: &Cache) -> Self {
+        let schemas = Schemas::new(catalog.release());
         let by_resource = catalog
             .definitions()
             .iter()
@@ -97,12 +105,13 @@ impl Kinds {
                     strategy: Strategy::of(&definition.group, &definition.resource),
                     with_status: with_status(catalog, definition),
                     collection: definition.key_prefix.as_deref().and_then(|it| cache.collection(it)),
+                    converter: Converter::new(&schemas, definition),
                     resource: resource.clone(),
                 };
                 (resource, Arc::new(kind))
             })
             .collect();
-        Self { by_resource, schemas: Schemas::new(catalog.release()), release: catalog.release() }
+        Self { by_resource, schemas, release: catalog.release() }
     }
 
     /// What objects of all kinds look like.

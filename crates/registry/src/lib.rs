@@ -6,6 +6,7 @@
 //! Start reading at [`write`](mod@write); each verb reads as a list of steps.
 
 pub mod continue_token;
+pub mod convert;
 pub mod defaults;
 pub mod delete;
 pub mod events;

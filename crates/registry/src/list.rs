@@ -50,14 +50,13 @@ pub struct ListPage {
     pub remaining: Option<u64>,
 }
 
-/// A list ready to be sent: its exact length, and its pieces, made as they are taken.
+/// A list ready to be sent: its exact length, if it is known, and its pieces, made as they are taken.
 pub struct Listed {
-    /// The number of bytes.
-    pub length: usize,
+    /// The number of bytes; nothing if objects are converted, one by one, while the list is sent.
+    pub length: Option<usize>,
     head: Option<Bytes>,
     items: std::vec::IntoIter<Arc<Item>>,
-    item_head: String,
-    with_heads: bool,
+    target: Target,
     is_first: bool,
     is_done: bool,
 }
@@ -238,17 +237,16 @@ impl ListPage {
             let _ = write!(head, ",\"remainingItemCount\":{remaining}");
         }
         head.push_str("},\"items\":[");
-        let with_heads = false;
-        let item_head = serve::head(&target.group_version, &target.kind.definition.kind);
-        let per_item = if with_heads { item_head.len() } else { 1 };
-        let bodies: usize = self.items.iter().map(|it| it.body().len() + per_item).sum();
-        let length = head.len() + bodies + self.items.len().saturating_sub(1) + 2;
+        let are_spliced = self.items.iter().all(|it| serve::is_spliced(target, it));
+        let length = are_spliced.then(|| {
+            let bodies: usize = self.items.iter().map(|it| it.body().len() + 1).sum();
+            head.len() + bodies + self.items.len().saturating_sub(1) + 2
+        });
         Listed {
             length,
             head: Some(Bytes::from(head)),
             items: self.items.into_iter(),
-            item_head,
-            with_heads,
+            target: target.clone(),
             is_first: true,
             is_done: false,
         }
@@ -263,7 +261,7 @@ impl Iterator for Listed {
         if self.is_done {
             return None;
         }
-        let mut out = BytesMut::with_capacity(self.length.min(CHUNK_BYTES + 8 * 1024));
+        let mut out = BytesMut::with_capacity(self.length.unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES + 8 * 1024));
         if let Some(head) = self.head.take() {
             out.put_slice(&head);
         }
@@ -271,12 +269,7 @@ impl Iterator for Listed {
             if !std::mem::take(&mut self.is_first) {
                 out.put_u8(b',');
             }
-            if self.with_heads {
-                out.put_slice(self.item_head.as_bytes());
-            } else {
-                out.put_u8(b'{');
-            }
-            out.put_slice(&item.body());
+            serve::put_in_list(&self.target, &item, &mut out);
             if out.len() >= CHUNK_BYTES {
                 return Some(out.freeze());
             }

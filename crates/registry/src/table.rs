@@ -118,7 +118,7 @@ fn assemble(
     api_version: &str,
 ) -> Value {
     let columns = columns(&kind.definition.group, &kind.definition.resource);
-    let rows: Vec<Value> = objects.iter().map(|it| row(columns, it, include, now)).collect();
+    let rows: Vec<Value> = objects.iter().map(|it| row(kind, columns, it, include, now)).collect();
     let definitions: Vec<Value> = columns.iter().map(Column::definition).collect();
     json!({
         "kind": "Table",
@@ -129,8 +129,11 @@ fn assemble(
     })
 }
 
-fn row(columns: &[Column], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-    let cells: Vec<Value> = columns.iter().map(|it| (it.cell)(object, now)).collect();
+fn row(kind: &Kind, columns: &[Column], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    // Columns are written for one version of a kind.
+    let converted = kind.converter().to_hub(object);
+    let read = converted.as_ref().unwrap_or(object);
+    let cells: Vec<Value> = columns.iter().map(|it| (it.cell)(read, now)).collect();
     let shown = match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial(object),

@@ -213,13 +213,8 @@ fn frame(target: &Target, options: &WatchOptions, change: &Change) -> Option<Byt
     if serve::is_stored_as(target, shown) {
         return Some(change.frame(event));
     }
-    let text = change.text(event);
-    let body_at = shown.text().len() - shown.body().len();
-    let head = serve::head(&target.group_version, &target.kind.definition.kind);
-    let mut object = BytesMut::with_capacity(head.len() + text.len());
-    object.put_slice(head.as_bytes());
-    object.put_slice(&text[body_at..]);
-    Some(event_frame(event, &object))
+    let version = target.group_version.to_string();
+    Some(change.frame_in(event, &version, |text| serve::in_version(target, shown, &text)))
 }
 
 fn event_frame(event: EventType, object: &[u8]) -> Bytes {

@@ -5,6 +5,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod decode;
+mod encode;
 pub(crate) mod metadata;
 mod namespace;
 mod owners;
@@ -25,6 +26,7 @@ pub(crate) use owners::Owners;
 
 use accept::{Accepted, Sent};
 use decode::BodyKind;
+use encode::Encoded;
 
 use crate::{Defaults, Registry, Target, Written, limits, outcome, serve};
 
@@ -107,6 +109,7 @@ impl Registry {
                 metadata::set_name(&mut object, &metadata::random_name(prefix));
             }
             target.kind.strategy.prepare_create(&mut object, has_status);
+            self.pass_through_storage(target, &mut object, None)?;
             self.own_new(target, options, &mut object);
             target.kind.strategy.complete_new(&mut object);
             metadata::validate_new(target, &object)?;
@@ -291,6 +294,7 @@ impl Registry {
             }
         }
         metadata::carry_over(&mut new, &old);
+        self.pass_through_storage(target, &mut new, Some(item))?;
         match owners {
             Owners::Tracked => self.own_changed(target, options, &mut new, &old),
             Owners::Scaled => self.own_scaled(target, options, &mut new, &old),
@@ -315,6 +319,7 @@ impl Registry {
         metadata::stamp_new(&mut object, self.clock.now());
         let has_status = target.kind.has_status(&target.group_version.version);
         target.kind.strategy.prepare_create(&mut object, has_status);
+        self.pass_through_storage(target, &mut object, None)?;
         if owners != Owners::Settled {
             self.own_new(target, options, &mut object);
         }
@@ -340,7 +345,7 @@ impl Registry {
                 None => Ok(decode::to_text(object)),
             };
         }
-        self.put(target, object, Require::Absent(key)).await
+        self.put(target, self.encode(target, object, None)?, Require::Absent(key)).await
     }
 
     /// Writes the new state of an object that is there, or removes it when this was the last thing it waited for.
@@ -354,11 +359,10 @@ impl Registry {
         if is_finished(target, object) {
             return self.remove_finished(target, options, item, object).await;
         }
-        let encoding = self.encoding(target)?;
-        let bytes = decode::to_storage(object, &encoding.version);
+        let encoded = self.encode(target, object, Some(item))?;
         let entry = Entry {
             key: target.key(),
-            value: bytes,
+            value: encoded.bytes.clone(),
             created: item.created(),
             modified: item.revision(),
             lease: item.lease(),
@@ -370,19 +374,18 @@ impl Registry {
         if options.dry_run {
             return Ok(decode::to_text(object));
         }
-        self.put(target, object, Require::At(target.key(), item.revision())).await
+        self.put(target, encoded, Require::At(target.key(), item.revision())).await
     }
 
     /// The one place where objects enter the store.
     pub(crate) async fn put(
         &self,
         target: &Target,
-        object: &Value,
+        encoded: Encoded,
         state: Require,
     ) -> Result<Bytes, Setback> {
-        // The version agreed on, and the fence that proves it when the store commits.
-        let encoding = self.encoding(target)?;
-        let bytes = decode::to_storage(object, &encoding.version);
+        // In the version agreed on, with the fence that proves it when the store commits.
+        let Encoded { bytes, encoding } = encoded;
         if bytes.len() > limits::MAX_OBJECT_BYTES {
             return Err(Status::too_large(format!("limit is {}", limits::MAX_OBJECT_BYTES)).into());
         }

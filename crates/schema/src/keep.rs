@@ -47,6 +47,11 @@ pub(crate) fn has_same_keys(
 ) -> bool {
     keys.iter().all(|key| {
         let field = schema.object(list.element).and_then(|it| it.field(key));
+        let is_missing = one.get(&**key).is_none() || other.get(&**key).is_none();
+        if is_missing && field.is_some_and(|it| !it.is_known) {
+            // A key of another release, which a client of this one cannot have sent.
+            return true;
+        }
         let of = |element: &Value| match element.get(&**key) {
             None | Some(Value::Null) => field.and_then(|it| it.default.clone()).unwrap_or_default(),
             Some(value) => value.clone(),

@@ -8,6 +8,7 @@
 
 pub mod apply;
 pub mod check;
+pub mod convert;
 pub mod default;
 mod go_text;
 pub mod json;

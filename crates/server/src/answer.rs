@@ -69,12 +69,13 @@ pub fn json(exchange: &Exchange, code: u16, text: Bytes, format: Format) -> Answ
     plain(code, negotiate::JSON, Body::full(text))
 }
 
-/// JSON text in pieces whose total length is known.
+/// JSON text in pieces, whose total length may be known.
 pub fn json_pieces(
     exchange: &Exchange,
-    length: usize,
+    length: Option<usize>,
     mut pieces: impl Iterator<Item = Bytes> + Send + 'static,
 ) -> Answer {
+    let Some(length) = length else { return json_unmeasured(exchange, pieces) };
     if length >= GZIP_FROM && accepts_gzip(exchange) {
         let stream = futures_util::stream::iter(Gzipped::new(pieces).map(Ok));
         return plain(200, negotiate::JSON, Body::stream(stream))
@@ -89,6 +90,20 @@ pub fn json_pieces(
     let first = pieces.next();
     let stream = futures_util::stream::iter(first.into_iter().chain(pieces).map(Ok));
     plain(200, negotiate::JSON, Body::stream(stream)).with_header("content-length", HeaderValue::from(length))
+}
+
+/// JSON text in pieces whose total length nobody knows before the last is made.
+fn json_unmeasured(exchange: &Exchange, mut pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Answer {
+    let (first, second) = (pieces.next().unwrap_or_default(), pieces.next());
+    let Some(second) = second else { return plain(200, negotiate::JSON, Body::full(first)) };
+    let pieces = [first, second].into_iter().chain(pieces);
+    if accepts_gzip(exchange) {
+        let stream = futures_util::stream::iter(Gzipped::new(pieces).map(Ok));
+        return plain(200, negotiate::JSON, Body::stream(stream))
+            .with_header("content-encoding", HeaderValue::from_static("gzip"))
+            .with_header("vary", HeaderValue::from_static("Accept-Encoding"));
+    }
+    plain(200, negotiate::JSON, Body::stream(futures_util::stream::iter(pieces.map(Ok))))
 }
 
 /// Gives an answer another body, compressed where that pays.

@@ -140,7 +140,8 @@ pub(crate) fn typical(number: usize) -> String {
 fn an_object_costs_at_most_one_and_a_half_times_its_json() {
     const N: usize = 10_000;
     let fields = ["status.phase", "spec.nodeName"].map(FieldSpec::new).to_vec();
-    let collection = collection(CollectionSpec { prefix: PREFIX.into(), namespaced: true, fields });
+    let collection =
+        collection(CollectionSpec { prefix: PREFIX.into(), namespaced: true, fields, versions: Vec::new() });
     let mut json = 0;
     let rounded = |bytes: usize| bytes.div_ceil(16) * 16 + 8;
     let mut cost = 0;

@@ -18,6 +18,7 @@ fn spec() -> CollectionSpec {
             FieldSpec::at("class", &["metadata", "annotations", "example.com/class"]),
             FieldSpec::new("spec.on"),
         ],
+        versions: Vec::new(),
     }
 }
 
@@ -329,4 +330,24 @@ proptest! {
         value[at] = byte;
         let _ = read(value);
     }
+}
+
+#[test]
+fn a_version_of_another_release_cannot_be_read() {
+    let versions = vec!["example.com/v1".to_owned(), "example.com/v1beta1".to_owned()];
+    let spec = CollectionSpec { versions, ..spec() };
+    let read = |version: &str| {
+        let entry = Entry {
+            key: Key::new("/registry/things/ns/name"),
+            value: Bytes::from(format!(
+                "{{\"apiVersion\":\"{version}\",\"kind\":\"Thing\",\"metadata\":{{}}}}"
+            )),
+            created: Revision::new(3),
+            modified: Revision::new(42),
+            lease: None,
+        };
+        ingest(&spec, &Interner::default(), &entry).map(|it| it.storage_version().to_string())
+    };
+    assert_eq!(read("example.com/v1beta1").as_deref(), Ok("example.com/v1beta1"));
+    assert_eq!(read("example.com/v2").err(), Some(Unreadable::UnknownVersion));
 }

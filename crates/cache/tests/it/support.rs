@@ -29,7 +29,7 @@ pub fn memory_store() -> SharedStore {
 
 pub fn specs() -> Vec<CollectionSpec> {
     vec![
-        CollectionSpec { prefix: MAPS.into(), namespaced: true, fields: vec![FieldSpec::new("data.a")] },
+        CollectionSpec { fields: vec![FieldSpec::new("data.a")], ..CollectionSpec::new(MAPS, true) },
         CollectionSpec::new(WIDGETS, false),
     ]
 }

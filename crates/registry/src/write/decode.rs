@@ -1,8 +1,8 @@
-//! From the client's tree to an object of the kind, and from there to stored text.
+//! From the client's tree to an object of the kind.
 
 use bytes::Bytes;
 use catalog::Schemas;
-use meta::{GroupVersion, Status, StorageVersion, Value, object, validate};
+use meta::{GroupVersion, Status, Value, object, validate};
 use schema::model::TypeId;
 
 use crate::{Defaults, Target};
@@ -127,16 +127,6 @@ pub fn unreadable_head(body: &Value) -> Option<String> {
 pub(crate) fn refused(want: BodyKind<'_>, why: &str) -> Status {
     let (version, kind) = (want.group_version.version.as_str(), want.kind);
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
-}
-
-/// The bytes to store.
-pub(crate) fn to_storage(object: &Value, version: &StorageVersion) -> Bytes {
-    if object::api_version(object) == version.as_str() {
-        return schema::json::encode_stored(object);
-    }
-    let mut stored = object.clone();
-    object::as_map_mut(&mut stored).insert("apiVersion".to_owned(), Value::from(version.as_str()));
-    schema::json::encode_stored(&stored)
 }
 
 /// The text of an object that was not committed, or is gone.

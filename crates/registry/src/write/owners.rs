@@ -40,9 +40,7 @@ impl Versions for KindVersions<'_> {
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
-        let mut object = object.clone();
-        object::as_map_mut(&mut object).insert("apiVersion".to_owned(), Value::from(api_version));
-        Ok(object)
+        Ok(self.target.kind.converter().convert(object.clone(), api_version))
     }
 }
 

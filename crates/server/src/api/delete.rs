@@ -37,7 +37,7 @@ pub(super) async fn delete_collection(call: &mut Call<'_>, body: RequestBody) ->
     if format == negotiate::Format::default() {
         return Ok(answer::json_pieces(call.exchange, listed.length, listed));
     }
-    let mut text = Vec::with_capacity(listed.length);
+    let mut text = Vec::with_capacity(listed.length.unwrap_or_default());
     listed.for_each(|it| text.extend_from_slice(&it));
     Ok(answer::json(call.exchange, 200, Bytes::from(text), format))
 }

@@ -38,7 +38,7 @@ pub(super) async fn list(call: &mut Call<'_>) -> Result<Answer, Status> {
     if format == Format::default() && !call.record.wants_response() {
         return Ok(answer::json_pieces(call.exchange, listed.length, listed));
     }
-    let mut text = Vec::with_capacity(listed.length);
+    let mut text = Vec::with_capacity(listed.length.unwrap_or_default());
     listed.for_each(|it| text.extend_from_slice(&it));
     let text = Bytes::from(text);
     call.record.response_object(&text);

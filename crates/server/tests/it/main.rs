@@ -15,6 +15,7 @@ mod rights;
 mod scale;
 mod schemas;
 mod shapes;
+mod versions;
 mod watches;
 mod writes;
 mod yaml;

@@ -1,0 +1,130 @@
+//! One object in several versions, and one store under servers of several releases.
+
+use meta::{Release, Value};
+use serde_json::json;
+use store::{Key, MemoryStore, SharedStore, Store, SystemClock, Txn};
+
+use crate::harness::TestServer;
+
+const V1: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+const V2: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+const CORE: &str = "/api/v1/namespaces/default/events";
+const GROUPED: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+
+fn autoscaler() -> Value {
+    let memory = json!({"type": "Resource", "resource": {"name": "memory",
+        "target": {"type": "AverageValue", "averageValue": "1Gi"}}});
+    let cpu = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
+        "spec": {"minReplicas": 1, "maxReplicas": 5, "scaleTargetRef": target, "metrics": [memory, cpu]}})
+}
+
+#[tokio::test]
+async fn an_autoscaler_is_converted_on_every_way_out() {
+    let it = TestServer::start().await;
+    it.post(V2, autoscaler()).await.expect(201);
+    let kept = "[{\"type\":\"Resource\",\"resource\":{\"name\":\"memory\",\"targetAverageValue\":\"1Gi\"}}]";
+    let check = |object: &Value| {
+        assert_eq!(object["spec"]["targetCPUUtilizationPercentage"], 50);
+        assert!(object["spec"].get("metrics").is_none());
+        assert_eq!(object["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"], kept);
+    };
+    let got = it.get(&format!("{V1}/h")).await.expect(200).json();
+    assert_eq!(got["apiVersion"], "autoscaling/v1");
+    check(&got);
+    let list = it.get(V1).await.expect(200).json();
+    check(&list["items"][0]);
+    assert!(list["items"][0].get("kind").is_none());
+    let watched = it.get(&format!("{V1}?watch=true&timeoutSeconds=1")).await.expect(200).text;
+    let event: Value = serde_json::from_str(watched.lines().next().unwrap()).unwrap();
+    check(&event["object"]);
+}
+
+#[tokio::test]
+async fn a_patch_in_v1_keeps_what_v1_cannot_hold() {
+    let it = TestServer::start().await;
+    it.post(V2, autoscaler()).await.expect(201);
+    let status = json!({"status": {"currentReplicas": 1, "desiredReplicas": 1,
+        "conditions": [{"type": "AbleToScale", "status": "True"}]}});
+    it.patch(&format!("{V2}/h/status"), "merge", status).await.expect(200);
+    let patched =
+        it.patch(&format!("{V1}/h"), "merge", json!({"spec": {"maxReplicas": 9}})).await.expect(200);
+    assert_eq!(patched.json()["spec"]["targetCPUUtilizationPercentage"], 50);
+    let seen = it.get(&format!("{V2}/h")).await.expect(200).json();
+    assert_eq!(seen["spec"]["maxReplicas"], 9);
+    assert_eq!(seen["spec"]["metrics"].as_array().unwrap().len(), 2);
+    // Not even a client that drops the annotations touches the status.
+    let mut put = it.get(&format!("{V1}/h")).await.expect(200).json();
+    put["metadata"].as_object_mut().unwrap().remove("annotations");
+    it.ask("PUT", &format!("{V1}/h"), put).await.expect(200);
+    let seen = it.get(&format!("{V2}/h")).await.expect(200).json();
+    assert_eq!(seen["spec"]["metrics"].as_array().unwrap().len(), 1);
+    assert_eq!(seen["status"]["conditions"][0]["type"], "AbleToScale");
+}
+
+#[tokio::test]
+async fn fields_stay_owned_across_versions() {
+    let it = TestServer::start().await;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let config = |version: &str, max: u32| {
+        json!({"apiVersion": version, "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
+            "spec": {"maxReplicas": max, "scaleTargetRef": target}})
+    };
+    let apply = async |path: &str, manager: &str, config: Value| {
+        let headers =
+            [("authorization", "Bearer admintoken"), ("content-type", "application/apply-patch+yaml")];
+        it.send("PATCH", &format!("{path}/h?fieldManager={manager}"), &headers, config).await
+    };
+    apply(V1, "one", config("autoscaling/v1", 5)).await.expect(201);
+    let conflict = apply(V2, "two", config("autoscaling/v2", 6)).await.expect(409);
+    assert!(conflict.message().contains(".spec.maxReplicas"), "{}", conflict.message());
+    apply(V2, "one", config("autoscaling/v2", 7)).await.expect(200);
+    let seen = it.get(&format!("{V1}/h")).await.expect(200).json();
+    assert_eq!(seen["spec"]["maxReplicas"], 7);
+}
+
+#[tokio::test]
+async fn an_event_has_the_names_of_the_group_it_is_asked_in() {
+    let it = TestServer::start().await;
+    let involved = json!({"kind": "Pod", "name": "p", "namespace": "default"});
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": involved,
+        "reason": "Why", "message": "what", "type": "Normal", "count": 2, "source": {"component": "c"}});
+    it.post(CORE, event).await.expect(201);
+    let seen = it.get(&format!("{GROUPED}/e")).await.expect(200).json();
+    assert_eq!((&seen["note"], &seen["regarding"]["name"]), (&json!("what"), &json!("p")));
+    assert_eq!((&seen["deprecatedCount"], seen.get("message")), (&json!(2), None));
+    it.patch(&format!("{GROUPED}/e"), "merge", json!({"metadata": {"labels": {"a": "b"}}})).await.expect(200);
+    let seen = it.get(&format!("{CORE}/e")).await.expect(200).json();
+    assert_eq!((&seen["message"], seen.get("note")), (&json!("what"), None));
+    assert_eq!((&seen["metadata"]["labels"]["a"], &seen["count"]), (&json!("b"), &json!(2)));
+}
+
+#[tokio::test]
+async fn a_version_that_the_release_cannot_read_hides_nothing_else() {
+    let store = SharedStore::new(MemoryStore::new(SystemClock::shared()));
+    for (name, version) in [("new", "resource.k8s.io/v1"), ("old", "resource.k8s.io/v1beta2")] {
+        let object =
+            json!({"apiVersion": version, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {}});
+        let key = Key::new(format!("/registry/deviceclasses/{name}"));
+        store.commit(Txn::new().put(&key, schema::json::encode_stored(&object))).await.unwrap();
+    }
+    let classes = |version: &str| format!("/apis/resource.k8s.io/{version}/deviceclasses");
+    let newest = TestServer::start_on(store.clone(), Release::v1(36), |_| {}).await;
+    let both = newest.get(&classes("v1")).await.expect(200).json();
+    assert_eq!(both["items"].as_array().unwrap().len(), 2);
+    let all = |settings: &mut server::server::Settings| {
+        let release = Release::v1(33);
+        let config = catalog::RuntimeConfig::parse("api/all=true").unwrap();
+        let gates = catalog::FeatureGates::defaults(release);
+        settings.catalog = catalog::Catalog::new(release, &config, &gates).unwrap();
+    };
+    let oldest = TestServer::start_on(store, Release::v1(33), all).await;
+    let one = oldest.get(&classes("v1beta1")).await.expect(200).json();
+    assert_eq!(one["items"].as_array().unwrap().len(), 1);
+    assert_eq!(one["items"][0]["metadata"]["name"], "old");
+    let refused = oldest.get(&format!("{}/new", classes("v1beta1"))).await.expect(500);
+    assert!(refused.message().contains("cannot read"), "{}", refused.message());
+    oldest.ask("DELETE", &format!("{}/new", classes("v1beta1")), Value::Null).await.expect(500);
+}
