@@ -1,10 +1,21 @@
 //! One object in several versions, and one store under servers of several releases.
 
+use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use meta::{Release, Value};
 use serde_json::json;
 use store::{Key, MemoryStore, SharedStore, Store, SystemClock, Txn};
 
 use crate::harness::TestServer;
+
+/// Settings with every version of a release switched on.
+fn everything(release: Release) -> impl FnOnce(&mut server::server::Settings) {
+    move |settings| settings.catalog = catalog_of(release)
+}
+
+fn catalog_of(release: Release) -> Catalog {
+    let all = RuntimeConfig::parse("api/all=true").unwrap();
+    Catalog::new(release, &all, &FeatureGates::defaults(release)).unwrap()
+}
 
 const V1: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
 const V2: &str = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
@@ -114,17 +125,71 @@ async fn a_version_that_the_release_cannot_read_hides_nothing_else() {
     let newest = TestServer::start_on(store.clone(), Release::v1(36), |_| {}).await;
     let both = newest.get(&classes("v1")).await.expect(200).json();
     assert_eq!(both["items"].as_array().unwrap().len(), 2);
-    let all = |settings: &mut server::server::Settings| {
-        let release = Release::v1(33);
-        let config = catalog::RuntimeConfig::parse("api/all=true").unwrap();
-        let gates = catalog::FeatureGates::defaults(release);
-        settings.catalog = catalog::Catalog::new(release, &config, &gates).unwrap();
-    };
-    let oldest = TestServer::start_on(store, Release::v1(33), all).await;
+    let oldest = TestServer::start_on(store, Release::v1(33), everything(Release::v1(33))).await;
     let one = oldest.get(&classes("v1beta1")).await.expect(200).json();
     assert_eq!(one["items"].as_array().unwrap().len(), 1);
     assert_eq!(one["items"][0]["metadata"]["name"], "old");
     let refused = oldest.get(&format!("{}/new", classes("v1beta1"))).await.expect(500);
     assert!(refused.message().contains("cannot read"), "{}", refused.message());
     oldest.ask("DELETE", &format!("{}/new", classes("v1beta1")), Value::Null).await.expect(500);
+}
+
+/// What 1.36 stores of every kind, without anything in it: older releases show it in all their versions, or say that
+/// they cannot read it, as the facts have it.
+#[tokio::test]
+async fn older_releases_read_what_the_newest_stores_exactly_where_the_facts_say_so() {
+    let store = SharedStore::new(MemoryStore::new(SystemClock::shared()));
+    let newest = catalog_of(Release::v1(36));
+    let stored = newest.definitions().iter().filter(|it| it.is_stored() && it.record == it.group_resource());
+    for definition in stored.clone() {
+        let (prefix, storage) =
+            (definition.key_prefix.as_deref().unwrap(), definition.storage.as_ref().unwrap());
+        let mut object = json!({"apiVersion": storage.to_string(), "kind": &*definition.kind,
+            "metadata": {"name": "probe", "uid": "u", "annotations": {"a": "b"}}});
+        let key = if definition.namespaced {
+            object["metadata"]["namespace"] = json!("default");
+            format!("{prefix}default/probe")
+        } else {
+            format!("{prefix}probe")
+        };
+        store.commit(Txn::new().put(&Key::new(key), schema::json::encode_stored(&object))).await.unwrap();
+    }
+    for minor in 33..=36 {
+        let release = Release::v1(minor);
+        let (catalog, mut n_read, mut n_refused) = (catalog_of(release), 0, 0);
+        let it = TestServer::start_on(store.clone(), release, everything(release)).await;
+        for definition in stored.clone() {
+            let own =
+                catalog.definitions().iter().find(|it| it.group_resource() == definition.group_resource());
+            let Some(own) = own else { continue };
+            let storage = definition.storage.as_ref().unwrap();
+            for version in &own.versions {
+                let group =
+                    if own.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", own.group) };
+                let scope = if own.namespaced { "/namespaces/default" } else { "" };
+                let path = format!("{group}/{version}{scope}/{}", own.resource);
+                let answer = it.get(&format!("{path}/probe")).await;
+                let list = it.get(&path).await.expect(200).json();
+                let names: Vec<&Value> = list["items"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|it| &it["metadata"]["name"])
+                    .collect();
+                if own.can_decode(storage) {
+                    let object = answer.expect(200).json();
+                    assert_eq!(object["apiVersion"], list["apiVersion"], "{path} in {release}");
+                    assert_eq!(object["metadata"]["annotations"]["a"], "b", "{path} in {release}");
+                    assert!(names.contains(&&json!("probe")), "{path} in {release}");
+                    n_read += 1;
+                } else {
+                    answer.expect(500);
+                    assert!(!names.contains(&&json!("probe")), "{path} in {release}");
+                    n_refused += 1;
+                }
+            }
+        }
+        assert!(n_read > 60, "{n_read} in {release}");
+        assert_eq!(n_refused == 0, minor == 36, "{n_refused} in {release}");
+    }
 }
