@@ -129,6 +129,15 @@ pub struct ApiFlags {
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
     pub feature_gates: Vec<String>,
 
+    /// Admission plugins to run besides those that run anyway. There are MutatingAdmissionWebhook, NamespaceLifecycle,
+    /// ServiceAccount and ValidatingAdmissionWebhook, all on by default; others of kube-apiserver are refused
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+
+    /// Admission plugins not to run, separated by commas
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+
     /// Let policies and quotas be created although this server does not enforce them
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]

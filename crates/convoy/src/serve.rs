@@ -24,6 +24,7 @@ use store::{SharedClock, SystemClock};
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
 };
 
 use crate::{
@@ -77,19 +78,22 @@ pub fn run_with(flags: ServeFlags, on_ready: impl FnOnce(&Ready<'_>) + Send) -> 
 }
 
 /// The port, before anything else: what cannot be served need not be started.
-fn bind(flags: &ServeFlags) -> Result<TcpListener, Failure> {
+pub fn bind(flags: &ServeFlags) -> Result<TcpListener, Failure> {
     let address = SocketAddr::new(flags.serving.bind_address, flags.serving.secure_port);
     listen::bind(address).map_err(|it| Failure::failed(format!("cannot listen on {address}: {it}")))
 }
 
 /// A server that listens, and has yet to write what a cluster must have.
-struct Started {
-    server: Server,
+pub struct Started {
+    /// Answers requests.
+    pub server: Server,
     storage: Storage,
     lifecycle: Lifecycle,
-    serving: tokio::task::JoinHandle<()>,
+    /// The listener; `None` for a server that is only used inside this process.
+    serving: Option<tokio::task::JoinHandle<()>>,
     address: SocketAddr,
-    url: String,
+    /// Where clients find it.
+    pub url: String,
     /// By what clients recognise this server, where that is known.
     root_ca: Option<Arc<str>>,
 }
@@ -104,12 +108,12 @@ async fn serve(
     let mut signals = Signals::new()?;
     let clock = SystemClock::shared();
     let started = tokio::select! {
-        started = start(&flags, checked, listener, open_files, &clock) => started?,
+        started = start(&flags, checked, Storage::open(&flags.storage, &clock), Some(listener), open_files, &clock) => started?,
         () = signals.next() => return Ok(()),
     };
     let Started { server, address, url, .. } = &started;
     let mut ended = Ok(());
-    let (controllers_live, controllers_ended) = tokio::sync::oneshot::channel();
+    let (controllers_live, controllers_ended) = oneshot::channel();
     tokio::select! {
         finished = server.finish_start() => match finished {
             Ok(()) => {
@@ -131,16 +135,21 @@ async fn serve(
     }
 }
 
-async fn start(
+/// Builds a server on a store, and listens if there is something to listen on.
+pub async fn start(
     flags: &ServeFlags,
     checked: Checked,
-    listener: TcpListener,
+    storage: impl Future<Output = Result<Storage, Failure>>,
+    listener: Option<TcpListener>,
     open_files: u64,
     clock: &SharedClock,
 ) -> Result<Started, Failure> {
-    let address = listener.local_addr().map_err(|it| Failure::failed(format!("cannot listen: {it}")))?;
+    let address = match &listener {
+        Some(it) => it.local_addr().map_err(|it| Failure::failed(format!("cannot listen: {it}")))?,
+        None => SocketAddr::new(flags.serving.bind_address, flags.serving.secure_port),
+    };
     // Keys are made while the store is opened.
-    let (pki, storage) = tokio::join!(make_pki(flags, clock), Storage::open(&flags.storage, clock));
+    let (pki, storage) = tokio::join!(make_pki(flags, clock), storage);
     let (storage, pki) = (storage?, pki?);
     let tls = Tls::load(settings::tls_files(flags, pki.as_ref())?, Arc::clone(clock));
     let tls = Arc::new(tls.map_err(|it| Failure::because(&it))?);
@@ -167,18 +176,42 @@ async fn start(
         lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(clock)));
     }
     let limits = Limits { connections: connections(open_files), ..Limits::default() };
-    let serving = listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics);
-    Ok(Started { server, storage, lifecycle, serving: tokio::spawn(serving), address, url, root_ca })
+    let serving = listener.map(|listener| {
+        tokio::spawn(listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics))
+    });
+    Ok(Started { server, storage, lifecycle, serving, address, url, root_ca })
+}
+
+impl Started {
+    /// Writes what a cluster must have and starts the controllers.
+    ///
+    /// What is returned resolves when the controllers have ended.
+    pub async fn finish(
+        &self,
+        flags: &ServeFlags,
+        clock: &SharedClock,
+    ) -> Result<oneshot::Receiver<()>, Failure> {
+        self.server.finish_start().await.map_err(|it| Failure::because(&it))?;
+        let (live, ended) = oneshot::channel();
+        start_controllers(flags, self, clock, live);
+        Ok(ended)
+    }
+
+    /// Tells everything to end, without waiting for it.
+    pub fn abandon(&self) {
+        self.lifecycle.leave();
+        self.lifecycle.drain();
+        self.server.close();
+        self.lifecycle.stop();
+        if let Some(serving) = &self.serving {
+            serving.abort();
+        }
+    }
 }
 
 /// Controllers speak to this server as any client would, without a network in between. `live` is dropped when they have
 /// ended.
-fn start_controllers(
-    flags: &ServeFlags,
-    started: &Started,
-    clock: &SharedClock,
-    live: tokio::sync::oneshot::Sender<()>,
-) {
+fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock, live: oneshot::Sender<()>) {
     let client = kube::Client::new(started.server.local(), "default");
     let now = Arc::clone(clock);
     let mut setup = controllers::Setup::new(Arc::new(move || now.now()));
@@ -198,17 +231,17 @@ fn start_controllers(
 fn identity(flags: &ServeFlags, storage: &Storage) -> String {
     let name = flags.serving.hostname_override.clone().unwrap_or_else(machine::hostname);
     match storage {
-        Storage::Embedded(..) => name,
+        Storage::Embedded(..) | Storage::Memory(_) => name,
         Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
     }
 }
 
 /// See the timeline in `server::lifecycle`.
-async fn drain(
+pub async fn drain(
     started: Started,
     delay: Duration,
     clock: &SharedClock,
-    controllers_ended: tokio::sync::oneshot::Receiver<()>,
+    controllers_ended: oneshot::Receiver<()>,
 ) {
     let Started { server, storage, lifecycle, serving, address: _, url: _, root_ca: _ } = started;
     tracing::info!(requests = lifecycle.requests(), "stopping");
@@ -218,7 +251,9 @@ async fn drain(
         clock.sleep(delay).await;
     }
     lifecycle.drain();
-    if serving.await.is_err() {
+    if let Some(serving) = serving
+        && serving.await.is_err()
+    {
         tracing::error!("the listener panicked");
     }
     server.close();
@@ -248,6 +283,7 @@ fn settings_of(
         server_address: SocketAddr::new(settings::advertised(&flags.serving), port).to_string(),
         event_ttl: flags.storage.event_ttl.0,
         allow_unenforced_policies: flags.api.allow_unenforced_policies,
+        admission_plugins: checked.admission_plugins,
         authorization_modes: checked.authorization_modes,
         tokens: settings::tokens(flags.authentication.token_auth_file.as_deref())?,
         token_issuer,

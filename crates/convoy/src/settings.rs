@@ -11,6 +11,7 @@ use std::{
 use access::{
     Mode, Policy, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier, service_account::VerifyingKey,
 };
+use admission::Plugins;
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use server::{
     audit::Auditor,
@@ -38,6 +39,8 @@ pub struct Checked {
     pub catalog: Catalog,
     /// Who is asked.
     pub authorization_modes: Vec<Mode>,
+    /// Who has a say in writes.
+    pub admission_plugins: Plugins,
     /// `--service-account-max-token-expiration`.
     pub max_token_expiration: Option<Duration>,
 }
@@ -59,6 +62,11 @@ impl Checked {
         }
         Ok(Self {
             catalog: catalog(&flags.api)?,
+            admission_plugins: Plugins::choose(
+                &flags.api.enable_admission_plugins,
+                &flags.api.disable_admission_plugins,
+            )
+            .map_err(|it| Failure::usage(it.to_string()))?,
             authorization_modes: Mode::parse_list(modes).map_err(|it| Failure::usage(it.to_string()))?,
             max_token_expiration: max_token_expiration.filter(|it| !it.is_zero()),
         })

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use server::{lifecycle::Lifecycle, snapshot::Snapshots};
-use store::{SharedClock, SharedStore, Store};
+use store::{MemoryStore, SharedClock, SharedStore, Store};
 use store_embedded::{EmbeddedStore, Health, Options};
 use store_etcd::{EtcdConfig, EtcdStore};
 
@@ -20,6 +20,8 @@ const ETCD_CHECK: Duration = Duration::from_secs(2);
 pub enum Storage {
     /// In a directory.
     Embedded(EmbeddedStore, PathBuf),
+    /// In this process, and gone with it.
+    Memory(MemoryStore),
     /// In etcd; the result of the last check.
     Etcd(EtcdStore, Arc<Mutex<Result<(), String>>>),
 }
@@ -50,6 +52,7 @@ impl Storage {
     pub fn shared(&self) -> SharedStore {
         match self {
             Self::Embedded(store, _) => SharedStore::new(store.clone()),
+            Self::Memory(store) => SharedStore::new(store.clone()),
             Self::Etcd(store, _) => SharedStore::new(store.clone()),
         }
     }
@@ -64,6 +67,7 @@ impl Storage {
                     Health::ReadOnly(why) => Err(why),
                 })
             }
+            Self::Memory(_) => Box::new(|| Ok(())),
             Self::Etcd(_, last) => {
                 let last = Arc::clone(last);
                 Box::new(move || last.lock().clone())
@@ -75,7 +79,7 @@ impl Storage {
     pub fn snapshots(&self) -> Option<Snapshots> {
         match self {
             Self::Embedded(store, folder) => Some(snapshot::of(store.clone(), folder.clone())),
-            Self::Etcd(..) => None,
+            Self::Memory(_) | Self::Etcd(..) => None,
         }
     }
 
@@ -101,7 +105,7 @@ impl Storage {
     pub async fn close(&self) {
         match self {
             Self::Embedded(store, _) => store.close().await,
-            Self::Etcd(..) => {}
+            Self::Memory(_) | Self::Etcd(..) => {}
         }
     }
 }

@@ -16,8 +16,11 @@ use serde_json::json;
 use store::{CommitError, Require, Store, Txn};
 
 use crate::{
-    ListOptions, ListPage, Registry, Target, WriteOptions, limits, outcome, resource_version::Wanted, serve,
-    strategy::Special, write::Setback,
+    ListOptions, ListPage, Registry, Target, WriteOptions, limits, outcome,
+    resource_version::Wanted,
+    serve,
+    strategy::Special,
+    write::{Setback, admit::Admit, is_same},
 };
 
 /// A `DeleteOptions` body, with what the query string adds.
@@ -69,21 +72,32 @@ enum Plan {
 
 impl Registry {
     /// Deletes one object, or marks it.
-    pub async fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+    pub async fn delete(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        admit: &dyn Admit,
+    ) -> Result<Deleted, Status> {
         check_options(options)?;
         let mut current = self.collection(target)?.get(target.key().as_str());
         let mut is_fresh = false;
         for _ in 0..limits::MAX_ATTEMPTS {
             let setback = match &current {
                 None => Setback::Refused(Status::not_found(&target.kind.resource, &target.name)),
-                Some(item) => match self.delete_item(target, options, item).await {
+                Some(item) => match self.delete_item(target, options, admit, item).await {
                     Ok(deleted) => return Ok(deleted),
                     Err(setback) => setback,
                 },
             };
             match setback {
                 Setback::Refused(status) if is_fresh => return Err(status),
-                Setback::Refused(_) => current = self.fresh(target).await?,
+                Setback::Refused(status) => {
+                    let fresh = self.fresh(target).await?;
+                    if is_same(current.as_deref(), fresh.as_deref()) {
+                        return Err(status);
+                    }
+                    current = fresh;
+                }
                 Setback::Raced(entry) => current = entry.map(|it| self.decode(target, &it)).transpose()?,
             }
             is_fresh = true;
@@ -95,15 +109,17 @@ impl Registry {
         &self,
         target: &Target,
         options: &DeleteOptions,
+        admit: &dyn Admit,
         item: &Item,
     ) -> Result<Deleted, Setback> {
         // Only metadata changes, so the object stays in the version in which it is.
         let old = serve::stored_tree(item);
         check_preconditions(target, options, &old)?;
-        if is_protected_namespace(target) {
+        if self.config.namespace_lifecycle && is_protected_namespace(target) {
             let why = "this namespace may not be deleted";
             return Err(Status::forbidden(&target.kind.resource, &target.name, why).into());
         }
+        admit.delete(target, &old).await?;
         let is_dry = !options.dry_run.is_empty();
         match self.plan(target, options, &old) {
             Plan::Nothing => Ok(Deleted::Marked(serve::object(target, item))),
@@ -190,6 +206,7 @@ impl Registry {
         &self,
         target: &Target,
         options: &DeleteOptions,
+        admit: &dyn Admit,
         list: &ListOptions,
     ) -> Result<ListPage, Status> {
         self.reach(Wanted::Consistent).await?;
@@ -199,7 +216,7 @@ impl Registry {
             if running.len() >= limits::DELETE_WORKERS {
                 running.next().await.transpose()?;
             }
-            running.push(self.delete_listed(target, options, item));
+            running.push(self.delete_listed(target, options, admit, item));
         }
         while running.next().await.transpose()?.is_some() {}
         Ok(page)
@@ -209,10 +226,11 @@ impl Registry {
         &self,
         target: &Target,
         options: &DeleteOptions,
+        admit: &dyn Admit,
         item: Arc<Item>,
     ) -> Result<(), Status> {
         let one = target.at(item.namespace(), item.name());
-        match self.delete(&one, options).await {
+        match self.delete(&one, options, admit).await {
             // Somebody else deleted it meanwhile, which is what was asked for.
             Err(status) if status.code == 404 => Ok(()),
             other => other.map(|_| ()),

@@ -42,8 +42,9 @@ pub use outcome::Written;
 pub use target::Target;
 pub use watch::{WatchEvent, WatchOptions, WatchStream};
 pub use write::accept::Sent;
+pub use write::admit::{Admit, Anything};
 pub use write::decode::unreadable_head;
-pub use write::{Patch, Review, WriteOptions, anything};
+pub use write::{Patch, WriteOptions};
 
 /// All verbs on all kinds, over one store and its cache.
 pub struct Registry {
@@ -63,6 +64,8 @@ pub struct RegistryConfig {
     pub event_ttl: Duration,
     /// Policies and quotas may be created though nothing enforces them.
     pub allow_unenforced_policies: bool,
+    /// Nothing is made in namespaces that are not there or go away, and some namespaces stay.
+    pub namespace_lifecycle: bool,
 }
 
 impl Registry {

@@ -17,6 +17,7 @@ mod storage_version;
 #[cfg(test)]
 mod testing;
 mod value;
+mod webhooks;
 mod workloads;
 
 use meta::{FieldErrors, Value};
@@ -56,6 +57,10 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
         ("rbac.authorization.k8s.io", resource) => rbac::validate(resource, object, &mut errors),
         ("scheduling.k8s.io", "priorityclasses") => priority_class::validate(object, &mut errors),
         ("" | "apps" | "batch", resource) => workloads::validate(resource, object, &mut errors),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => webhooks::validate(subject.resource, object, &mut errors),
         _ => {}
     }
     errors
@@ -76,6 +81,11 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         ("rbac.authorization.k8s.io", resource, "") => {
             rbac::validate_changed(resource, new, old, &mut errors)
         }
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+            "",
+        ) => webhooks::validate_changed(subject.resource, new, old, &mut errors),
         ("internal.apiserver.k8s.io", "storageversions", "status") => {
             storage_version::validate_status(new, &mut errors);
         }

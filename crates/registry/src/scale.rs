@@ -151,7 +151,7 @@ fn group_version() -> GroupVersion {
 }
 
 /// The scale of a workload.
-fn of(workload: &Value) -> Value {
+pub fn of(workload: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = workload.get("metadata").and_then(|it| it.get(field)) {

@@ -23,10 +23,6 @@ fn treatment(group: &str, resource: &str) -> Option<Treatment> {
             Refuse("mutating admission policies")
         }
         ("", "resourcequotas") => Refuse("resource quotas"),
-        (
-            "admissionregistration.k8s.io",
-            "validatingwebhookconfigurations" | "mutatingwebhookconfigurations",
-        ) => Warn("admission webhooks are not called"),
         ("", "limitranges") => Warn("limit ranges are not enforced"),
         ("networking.k8s.io", "networkpolicies") => Warn("network policies are not enforced"),
         ("policy", "poddisruptionbudgets") => Warn("pod disruption budgets are not enforced"),

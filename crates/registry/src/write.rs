@@ -4,6 +4,7 @@
 //! proves its encoding. When somebody else was faster the store says what is there now, and the change is computed anew.
 
 pub(crate) mod accept;
+pub(crate) mod admit;
 pub(crate) mod decode;
 mod encode;
 pub(crate) mod metadata;
@@ -25,6 +26,7 @@ use store::{CommitError, Entry, Key, Require, Revision, Store, Txn};
 pub(crate) use owners::Owners;
 
 use accept::{Accepted, Sent};
+use admit::Admit;
 use decode::BodyKind;
 use encode::Encoded;
 
@@ -39,16 +41,8 @@ pub struct WriteOptions<'a> {
     pub manager: &'a str,
     /// What to do about fields that nobody knows, or that are there twice.
     pub field_validation: FieldValidation,
-    /// Has the last word before an object is stored.
-    pub review: &'a Review,
-}
-
-/// Refuses a new object, or the new state (first) of an old one (second).
-pub type Review = dyn Fn(&Value, Option<&Value>) -> Result<(), Status> + Send + Sync;
-
-/// A review that lets everything pass.
-pub fn anything(_: &Value, _: Option<&Value>) -> Result<(), Status> {
-    Ok(())
+    /// May change an object, and has the last word before it is stored.
+    pub admit: &'a dyn Admit,
 }
 
 /// A change to an object in one of the patch languages.
@@ -111,11 +105,16 @@ impl Registry {
             target.kind.strategy.prepare_create(&mut object, has_status);
             self.pass_through_storage(target, &mut object, None)?;
             self.own_new(target, options, &mut object);
+            let hidden: &[&str] =
+                if generated.is_some() { &admit::DECIDED_AND_NAMED } else { &admit::DECIDED };
+            if self.mutate(target, options, &mut object, None, hidden).await? {
+                self.pass_through_storage(target, &mut object, None)?;
+            }
             target.kind.strategy.complete_new(&mut object);
             metadata::validate_new(target, &object)?;
-            (options.review)(&object, None)?;
-            accept::complete(typed, &mut object);
             let named = target.named(object::name(&object));
+            options.admit.validate(&named, &object, None).await?;
+            accept::complete(typed, &mut object);
             match self.put_new(&named, options, &object).await {
                 Err(Setback::Raced(_)) if generated.is_some() => {}
                 Err(Setback::Raced(_)) => {
@@ -252,8 +251,12 @@ impl Registry {
                 Ok(written) => return Ok(written),
                 Err(Setback::Refused(status)) if current.is_fresh => return Err(status),
                 // The cache may be behind the store: only what the store says now can refuse a write.
-                Err(Setback::Refused(_)) => {
-                    current = Current { item: self.fresh(target).await?, is_fresh: true };
+                Err(Setback::Refused(status)) => {
+                    let fresh = self.fresh(target).await?;
+                    if is_same(current.item.as_deref(), fresh.as_deref()) {
+                        return Err(status);
+                    }
+                    current = Current { item: fresh, is_fresh: true };
                 }
                 Err(Setback::Raced(entry)) => {
                     let item = match entry {
@@ -283,25 +286,18 @@ impl Registry {
         };
         let old = serve::tree(target, item);
         let mut new = change(Some(&old))?;
-        let strategy = &target.kind.strategy;
-        match target.subresource.as_str() {
-            "status" => strategy.prepare_status_update(&mut new, &old),
-            // `change` took everything else from the old object.
-            "finalize" | "binding" => {}
-            _ => {
-                let has_status = target.kind.has_status(&target.group_version.version);
-                strategy.prepare_update(&mut new, &old, has_status);
-            }
-        }
-        metadata::carry_over(&mut new, &old);
+        self.prepare_changed(target, &mut new, &old);
         self.pass_through_storage(target, &mut new, Some(item))?;
         match owners {
             Owners::Tracked => self.own_changed(target, options, &mut new, &old),
             Owners::Scaled => self.own_scaled(target, options, &mut new, &old),
             Owners::Settled => {}
         }
+        if self.mutate(target, options, &mut new, Some(&old), &[]).await? {
+            self.pass_through_storage(target, &mut new, Some(item))?;
+        }
         metadata::validate_changed(target, &new, &old)?;
-        (options.review)(&new, Some(&old))?;
+        options.admit.validate(target, &new, Some(&old)).await?;
         accept::complete(self.typed(target), &mut new);
         schema::apply::keep_times(&mut new, &old);
         let text = self.put_changed(target, options, item, &new).await?;
@@ -323,9 +319,13 @@ impl Registry {
         if owners != Owners::Settled {
             self.own_new(target, options, &mut object);
         }
+        if self.mutate(target, options, &mut object, None, &admit::DECIDED).await? {
+            self.pass_through_storage(target, &mut object, None)?;
+        }
+        metadata::check_name(target, &object)?;
         target.kind.strategy.complete_new(&mut object);
         metadata::validate_new(target, &object)?;
-        (options.review)(&object, None)?;
+        options.admit.validate(target, &object, None).await?;
         accept::complete(self.typed(target), &mut object);
         let text = self.put_new(target, options, &object).await?;
         Ok(Written { text, is_new: true, warnings: Vec::new() })
@@ -491,6 +491,11 @@ impl Registry {
         let entry = Entry { key, value, created: revision, modified: revision, lease: None };
         Ok(serve::object(target, &*self.decode(target, &entry)?))
     }
+}
+
+/// Whether the cache was not behind: nobody is asked twice about the same state.
+pub(crate) fn is_same(cached: Option<&Item>, fresh: Option<&Item>) -> bool {
+    cached.map(Item::revision) == fresh.map(Item::revision)
 }
 
 /// The object is being deleted and nothing holds it any more.

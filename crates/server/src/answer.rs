@@ -41,7 +41,8 @@ impl Answer {
     #[must_use]
     pub fn warn(mut self, text: &str) -> Self {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+        // Other than names and numbers, words may be in any language.
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()) {
             self.response.headers_mut().append(header::WARNING, value);
         }
         self

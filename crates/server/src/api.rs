@@ -11,6 +11,7 @@ mod write;
 
 use std::sync::Arc;
 
+use admission::Notes;
 use bytes::{Bytes, BytesMut};
 use catalog::{Served, Verb};
 use http_body_util::BodyExt;
@@ -41,6 +42,8 @@ pub(crate) struct Call<'a> {
     pub(crate) path: &'a ResourcePath,
     pub(crate) target: Target,
     pub(crate) record: &'a mut Record,
+    /// What admission has to say.
+    pub(crate) notes: Arc<Notes>,
 }
 
 /// A request for a resource that this server has.
@@ -52,6 +55,11 @@ pub(crate) async fn serve(mut call: Call<'_>, body: RequestBody) -> Result<Answe
         Err(status) => answer::status(call.exchange, status),
     };
     let answer = answer.about_resource();
+    for (key, value) in call.notes.take_annotations() {
+        call.record.annotate(key, value);
+    }
+    let warnings = admission::limited(call.notes.take_warnings());
+    let answer = warnings.iter().fold(answer, |answer, warning| answer.warn(warning));
     Ok(match deprecation {
         Some(warning) => answer.warn(&warning),
         None => answer,

@@ -79,6 +79,13 @@ impl Record {
         self.active.as_ref().is_some_and(|it| it.decision.wants_response())
     }
 
+    /// Something that is worth knowing about the request.
+    pub(crate) fn annotate(&mut self, key: String, value: String) {
+        if let Some(active) = &mut self.active {
+            active.event.annotations.insert(key, value);
+        }
+    }
+
     /// The body that is answered.
     pub(crate) fn response_object(&mut self, text: &[u8]) {
         let Some(active) = &mut self.active else { return };

@@ -87,7 +87,7 @@ async fn ensure(
         dry_run: false,
         manager: MANAGER,
         field_validation: FieldValidation::Ignore,
-        review: &registry::anything,
+        admit: &registry::Anything,
     };
     let existing = match registry.get(&target, "").await {
         Ok(text) => serde_json::from_slice::<Value>(&text).map_err(Status::internal)?,
@@ -107,7 +107,7 @@ async fn ensure(
     let Some(mut better) = mend(&existing, &object) else { return Ok(()) };
     if better.get("roleRef") != existing.get("roleRef") {
         // What a binding binds to cannot be changed, so it is made anew.
-        registry.delete(&target, &DeleteOptions::default()).await?;
+        registry.delete(&target, &DeleteOptions::default(), &registry::Anything).await?;
         object::metadata_mut(&mut better).remove("resourceVersion");
         return registry.create(&target, &options, better).await.map(|_| ());
     }

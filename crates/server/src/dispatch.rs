@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use admission::Admission;
 use bytes::Bytes;
 use catalog::{Catalog, Schemas, discovery::Documents, discovery::Tagged, openapi::OpenApi};
 use http::{HeaderValue, Method};
@@ -30,6 +31,7 @@ pub struct Dispatch {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) schemas: Schemas,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) documents: Documents,
     pub(crate) authorizer: access::Authorizer,
     pub(crate) authenticator: Arc<Authenticator>,
@@ -124,8 +126,17 @@ impl Dispatch {
             name: if is_object { path.name.clone() } else { String::new() },
             subresource: path.subresource.clone(),
         };
-        let call =
-            Call { dispatch: self, registry: &self.registry, exchange, caller, served, path, target, record };
+        let call = Call {
+            dispatch: self,
+            registry: &self.registry,
+            exchange,
+            caller,
+            served,
+            path,
+            target,
+            record,
+            notes: Arc::default(),
+        };
         api::serve(call, body).await
     }
 

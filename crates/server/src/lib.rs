@@ -24,6 +24,8 @@ pub mod kubeconfig;
 pub mod pki;
 
 // The path of a request, in the order in which it is taken; start at `chain`.
+mod admission_feed;
+mod admit;
 pub mod answer;
 mod api;
 pub mod audit;

@@ -4,6 +4,7 @@
 //! Deliberately not here: when something is counted. Nothing is global: two servers in one process count apart.
 //! Start reading at [`Metrics`]; `series` is the part that every request passes.
 
+mod admission;
 mod labels;
 mod process;
 mod series;
@@ -20,6 +21,7 @@ use store::SharedClock;
 
 pub use self::series::RequestKey;
 use self::{
+    admission::AdmissionSeries,
     labels::{
         AuthResult, Build, Check, CheckOutcome, LongRunning, Operation, Plugin, RequestKind, Resource,
         Termination, Watched,
@@ -58,6 +60,7 @@ pub struct Metrics {
     store_requests: Family<Operation, Histogram, fn() -> Histogram>,
     health: Family<Check, Gauge>,
     health_total: Family<CheckOutcome, Counter>,
+    admission: AdmissionSeries,
     process: Process,
     before_render: Mutex<Vec<BeforeRender>>,
     /// Audit events that were written.
@@ -98,6 +101,7 @@ impl Metrics {
         let build: Family<Build, Gauge> =
             family(r, "kubernetes_build_info", "The version of this server, in labels");
         build.get_or_create(&Build::new(git_version, release)).set(1);
+        let admission = AdmissionSeries::register(r);
         let process = Process::register(r, clock.now());
         let audit_events = single(r, "apiserver_audit_event", "Audit events that were written");
         let tls_handshake_errors = single(r, "apiserver_tls_handshake_errors", "TLS handshakes that failed");
@@ -118,6 +122,7 @@ impl Metrics {
             store_requests,
             health,
             health_total,
+            admission,
             process,
             before_render: Mutex::default(),
             audit_events,

@@ -5,6 +5,9 @@ use meta::{Status, Value};
 
 use crate::{api::Call, chain::Caller};
 
+/// Refuses a new object, or the new state (first) of an old one (second).
+pub(crate) type Review = dyn Fn(&Value, Option<&Value>) -> Result<(), Status> + Send + Sync;
+
 /// The check for what this call writes.
 pub(crate) fn review<'a>(
     call: &Call<'a>,

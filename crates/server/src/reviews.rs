@@ -7,6 +7,7 @@ use bytes::Bytes;
 use meta::{Status, Value, object};
 
 use crate::{
+    admit::Admitter,
     answer::{self, Answer},
     api::{Call, options, pod},
     body::RequestBody,
@@ -19,9 +20,10 @@ pub(crate) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
         return pod::bind_named(call, body).await;
     }
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
-    let (object, warnings) = call.read_accepted(&options, body).await?;
+    let options = options::write(call.exchange, "CreateOptions", &registry::Anything)?;
+    let (mut object, warnings) = call.read_accepted(&options, body).await?;
     let owners = call.registry.owners_of(&call.target, &options, &object);
+    Admitter::of(call).answered(&call.target, &mut object).await?;
     let mut answered = match &*call.served.definition.kind {
         "SubjectAccessReview" => access_review(call, &object, review::subject_access_review)?,
         "LocalSubjectAccessReview" => {

@@ -7,6 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use access::{Authorizer, Mode, Rbac, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
+use admission::{Admission, Plugin, Plugins};
 use bytes::Bytes;
 use cache::{Cache, CacheConfig};
 use catalog::{Catalog, discovery};
@@ -17,6 +18,7 @@ use serde_json::json;
 use store::{SharedClock, SharedStore};
 
 use crate::{
+    admission_feed::{self, Cluster, InForce},
     audit::Auditor,
     authenticate::Authenticator,
     bootstrap,
@@ -50,6 +52,8 @@ pub struct Settings {
     pub event_ttl: Duration,
     /// Store policies and quotas though nothing enforces them.
     pub allow_unenforced_policies: bool,
+    /// `--enable-admission-plugins` and `--disable-admission-plugins`
+    pub admission_plugins: Plugins,
     /// `--authorization-mode`
     pub authorization_modes: Vec<Mode>,
     /// `--token-auth-file`
@@ -87,6 +91,7 @@ pub struct Server {
     chain: Arc<Chain>,
     registry: Arc<Registry>,
     rbac: Arc<Rbac>,
+    webhooks: InForce,
     release: Release,
     namespaces_done: Gate,
     roles_done: Gate,
@@ -122,10 +127,20 @@ impl Server {
         let config = RegistryConfig {
             event_ttl: settings.event_ttl,
             allow_unenforced_policies: settings.allow_unenforced_policies,
+            namespace_lifecycle: settings.admission_plugins.has(Plugin::NamespaceLifecycle),
         };
         let registry = Arc::new(Registry::new(kinds, store, cache.clone(), encodings, clock.clone(), config));
         let rbac = Arc::new(Rbac::new());
         rbac_feed::start(&registry, &rbac, lifecycle.tasks());
+        let cluster = Arc::new(Cluster(Arc::clone(&registry)));
+        let admission = Arc::new(Admission::new(
+            settings.admission_plugins,
+            cluster.clone(),
+            metrics.clone(),
+            cluster,
+            clock.clone(),
+        ));
+        let webhooks = admission_feed::start(&registry, &admission, lifecycle.tasks());
 
         let checks = Arc::new(Checks::new(lifecycle.clone(), Arc::clone(&metrics)));
         let store_health = settings.store_health;
@@ -158,6 +173,7 @@ impl Server {
             schemas: registry.kinds().schemas().clone(),
             catalog,
             registry: Arc::clone(&registry),
+            admission,
             authorizer: authorizer.clone(),
             authenticator: Arc::clone(&authenticator),
             tokens: TokenSettings {
@@ -183,7 +199,7 @@ impl Server {
             clock,
             request_timeout: settings.request_timeout,
         });
-        Ok(Self { chain, registry, rbac, release, namespaces_done, roles_done, lifecycle })
+        Ok(Self { chain, registry, rbac, webhooks, release, namespaces_done, roles_done, lifecycle })
     }
 
     /// What answers requests.
@@ -206,6 +222,13 @@ impl Server {
     /// Roles and bindings as they are authorized by.
     pub fn rbac(&self) -> &Arc<Rbac> {
         &self.rbac
+    }
+
+    /// Waits until the webhooks that are stored now are the ones that are called.
+    pub async fn webhooks_settled(&self) {
+        // A store that cannot be read has no news either.
+        let _ = self.registry.cache().catch_up().await;
+        self.webhooks.settled().await;
     }
 
     /// Writes what a cluster must have, then calls itself ready.

@@ -16,6 +16,7 @@ use registry::{Registry, Target};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    admit::Admitter,
     answer::{self, Answer},
     api::{Call, options},
     authenticate::Authenticator,
@@ -96,7 +97,7 @@ fn is_alive(registry: &Registry, verified: &VerifiedServiceAccount) -> bool {
 }
 
 /// A core object from the cache.
-fn find(registry: &Registry, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+pub(crate) fn find(registry: &Registry, resource: &str, namespace: &str, name: &str) -> Option<Value> {
     let kind = registry.kinds().get(&GroupResource::new("", resource))?;
     let target = Target {
         kind: Arc::clone(kind),
@@ -112,8 +113,9 @@ fn find(registry: &Registry, resource: &str, namespace: &str, name: &str) -> Opt
 /// `POST …/serviceaccounts/{name}/token`
 pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
-    let (request, warnings) = call.read_accepted(&options, body).await?;
+    let options = options::write(call.exchange, "CreateOptions", &registry::Anything)?;
+    let (mut request, warnings) = call.read_accepted(&options, body).await?;
+    Admitter::of(call).answered(&call.target, &mut request).await?;
     let Target { namespace, name, .. } = &call.target;
     review::check_token_subject(&request, namespace, name)?;
     let text = call.registry.get(&call.target, "").await?;

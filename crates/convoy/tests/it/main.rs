@@ -10,6 +10,7 @@ mod fixture;
 mod cli;
 mod controllers;
 mod durability;
+mod embedding;
 mod foreign_clients;
 mod hostile;
 mod kube_client;

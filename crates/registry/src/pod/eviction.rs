@@ -120,7 +120,7 @@ impl Registry {
             dry_run: !options.dry_run.is_empty(),
             manager: "kube-apiserver",
             field_validation: FieldValidation::Ignore,
-            review: &crate::anything,
+            admit: &crate::Anything,
         };
         let named = budgets.named(budget);
         let change = |old: Option<&Value>| {
@@ -139,7 +139,7 @@ impl Registry {
                 dry_run: false,
                 manager: "",
                 field_validation: FieldValidation::Ignore,
-                review: &crate::anything,
+                admit: &crate::Anything,
             };
             let status = Target { subresource: "status".to_owned(), ..target.clone() };
             let change = |old: Option<&Value>| {
@@ -161,7 +161,8 @@ impl Registry {
                 require_version(&mut options, &pod);
             }
         }
-        self.delete(target, &options).await.map(drop)
+        // Admission was asked about the eviction.
+        self.delete(target, &options, &crate::Anything).await.map(drop)
     }
 }
 

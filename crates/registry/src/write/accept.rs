@@ -126,6 +126,23 @@ pub(super) fn accept_applied(
     Ok(settle(want, ty, checked.value))
 }
 
+/// What admission made of an object. 500 if it does not fit: that is not the client's fault.
+pub(super) fn accept_mutated(
+    want: BodyKind<'_>,
+    object: Value,
+    old: Option<&Value>,
+) -> Result<Value, Status> {
+    let object = decode::as_kind(want, object)?;
+    let Some(ty) = want.type_id() else { return Ok(object) };
+    let schema = want.schemas.schema();
+    let checked = match old {
+        Some(old) => check::check_patched(schema, ty, object, old),
+        None => check::check(schema, ty, object),
+    };
+    let checked = checked.map_err(|it| Status::internal(it.to_string()))?;
+    Ok(settle(schema, ty, checked.value))
+}
+
 /// Gives back to the new state of an object what this release does not know and its client could not send.
 pub(super) fn keep_unknown(typed: Typed<'_>, new: &mut Value, old: &Value) {
     if let Some((schema, ty)) = typed {

@@ -7,7 +7,7 @@ use crate::{Registry, Target, serve};
 impl Registry {
     /// 404 if the namespace is not there, 403 if it is being deleted.
     pub(crate) async fn check_namespace(&self, target: &Target) -> Result<(), Status> {
-        if !target.kind.is_namespaced() {
+        if !target.kind.is_namespaced() || !self.config.namespace_lifecycle {
             return Ok(());
         }
         let Some(kind) = self.kinds.get(&GroupResource::new("", "namespaces")) else { return Ok(()) };

@@ -6,6 +6,7 @@ use registry::{DeleteOptions, Deleted};
 
 use super::{Call, options};
 use crate::{
+    admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
     negotiate,
@@ -15,8 +16,9 @@ use crate::{
 pub(super) async fn delete(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let options = read_options(call, body).await?;
+    let admit = Admitter::of_delete(call, &options);
     let warning = call.registry.warning_on_delete(&call.target, &options);
-    let text = match call.registry.delete(&call.target, &options).await? {
+    let text = match call.registry.delete(&call.target, &options, &admit).await? {
         Deleted::Gone { uid } => {
             Bytes::from(Status::deleted(call.resource(), &call.target.name, &uid).to_json())
         }
@@ -32,7 +34,8 @@ pub(super) async fn delete_collection(call: &mut Call<'_>, body: RequestBody) ->
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let list = options::list(&call.exchange.query)?;
     let options = read_options(call, body).await?;
-    let page = call.registry.delete_collection(&call.target, &options, &list).await?;
+    let admit = Admitter::of_delete(call, &options);
+    let page = call.registry.delete_collection(&call.target, &options, &admit, &list).await?;
     let listed = page.into_text(&call.target);
     if format == negotiate::Format::default() {
         return Ok(answer::json_pieces(call.exchange, listed.length, listed));

@@ -4,7 +4,7 @@ use std::num::IntErrorKind;
 
 use http::header::USER_AGENT;
 use meta::{FieldError, FieldErrors, FieldSelector, GroupKind, LabelSelector, Status};
-use registry::{DeleteOptions, ListOptions, Review, WatchOptions, WriteOptions};
+use registry::{Admit, DeleteOptions, ListOptions, WatchOptions, WriteOptions};
 use schema::{check::FieldValidation, patch::PatchKind};
 use serde_json::json;
 
@@ -17,16 +17,16 @@ const MAX_MANAGER: usize = 128;
 pub(crate) fn write<'a>(
     exchange: &'a Exchange,
     kind: &str,
-    review: &'a Review,
+    admit: &'a dyn Admit,
 ) -> Result<WriteOptions<'a>, Status> {
-    checked(exchange, kind, FieldErrors::default(), review)
+    checked(exchange, kind, FieldErrors::default(), admit)
 }
 
 /// The options of a patch. Who applies must say who it is, and only who applies can force.
 pub(super) fn patch<'a>(
     exchange: &'a Exchange,
     patch: PatchKind,
-    review: &'a Review,
+    admit: &'a dyn Admit,
 ) -> Result<WriteOptions<'a>, Status> {
     let query = &exchange.query;
     let mut errors = FieldErrors::default();
@@ -37,7 +37,7 @@ pub(super) fn patch<'a>(
     } else if query.has("force") {
         errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
-    checked(exchange, "PatchOptions", errors, review)
+    checked(exchange, "PatchOptions", errors, admit)
 }
 
 /// All complaints about the options come at once, in upstream's order.
@@ -45,7 +45,7 @@ fn checked<'a>(
     exchange: &'a Exchange,
     kind: &str,
     mut errors: FieldErrors,
-    review: &'a Review,
+    admit: &'a dyn Admit,
 ) -> Result<WriteOptions<'a>, Status> {
     let query = &exchange.query;
     check_manager(query.get("fieldManager"), &mut errors);
@@ -66,7 +66,7 @@ fn checked<'a>(
         dry_run: !dry_run.is_empty(),
         manager: manager(exchange),
         field_validation: field_validation.unwrap_or_default(),
-        review,
+        admit,
     })
 }
 

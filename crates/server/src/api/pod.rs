@@ -5,6 +5,7 @@ use registry::{DeleteOptions, Target, WriteOptions};
 
 use super::{Call, delete, options};
 use crate::{
+    admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
     negotiate,
@@ -13,8 +14,9 @@ use crate::{
 /// `POST …/pods/{name}/eviction`
 pub(super) async fn evict(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
-    let (eviction, warnings) = call.read_accepted(&options, body).await?;
+    let options = options::write(call.exchange, "CreateOptions", &registry::Anything)?;
+    let (mut eviction, warnings) = call.read_accepted(&options, body).await?;
+    Admitter::of(call).answered(&call.target, &mut eviction).await?;
     check_namespace(call, &eviction)?;
     if object::name(&eviction) != call.target.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -27,8 +29,9 @@ pub(super) async fn evict(call: &mut Call<'_>, body: RequestBody) -> Result<Answ
 /// `POST …/pods/{name}/binding`
 pub(super) async fn bind(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
-    let (binding, warnings) = call.read_accepted(&options, body).await?;
+    let options = options::write(call.exchange, "CreateOptions", &registry::Anything)?;
+    let (mut binding, warnings) = call.read_accepted(&options, body).await?;
+    Admitter::of(call).answered(&call.target, &mut binding).await?;
     bind_to(call, &call.target.clone(), &options, &binding).await?;
     Ok(done(call, &warnings))
 }
@@ -36,8 +39,9 @@ pub(super) async fn bind(call: &mut Call<'_>, body: RequestBody) -> Result<Answe
 /// `POST …/bindings`: the name of the pod is in the body.
 pub(crate) async fn bind_named(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(call.exchange, "CreateOptions", &registry::anything)?;
-    let (binding, warnings) = call.read_accepted(&options, body).await?;
+    let options = options::write(call.exchange, "CreateOptions", &registry::Anything)?;
+    let (mut binding, warnings) = call.read_accepted(&options, body).await?;
+    Admitter::of(call).answered(&call.target, &mut binding).await?;
     let pods = call.registry.kinds().get(&meta::GroupResource::new("", "pods"));
     let kind = pods.cloned().ok_or_else(Status::no_such_resource)?;
     let name = object::name(&binding).to_owned();

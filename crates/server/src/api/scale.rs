@@ -9,6 +9,7 @@ use super::{
     write::{answer_written, configuration, patch_kind},
 };
 use crate::{
+    admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
     negotiate,
@@ -22,7 +23,8 @@ pub(super) async fn get(call: &mut Call<'_>) -> Result<Answer, Status> {
 
 pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(call.exchange, "UpdateOptions", &registry::anything)?;
+    let admit = Admitter::of(call);
+    let options = options::write(call.exchange, "UpdateOptions", &admit)?;
     let (scale, warnings) = call.read_accepted(&options, body).await?;
     let text = call.registry.update_scale(&call.target, &options, scale).await?;
     Ok(answer_written(call, Written { text, is_new: false, warnings }, format))
@@ -31,7 +33,8 @@ pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
 pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let kind = patch_kind(call)?;
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::patch(call.exchange, kind, &registry::anything)?;
+    let admit = Admitter::of(call);
+    let options = options::patch(call.exchange, kind, &admit)?;
     let body = call.read(body).await?;
     let written = if kind == PatchKind::Apply {
         let config = configuration(&body)?;

@@ -6,9 +6,10 @@ use schema::patch::PatchKind;
 
 use super::{Call, options};
 use crate::{
+    admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
-    negotiate, rbac_guard,
+    negotiate,
 };
 
 /// The patch languages of built-in kinds, as upstream lists them.
@@ -18,8 +19,8 @@ const PATCHES: [PatchKind; 4] = [PatchKind::Json, PatchKind::Merge, PatchKind::S
 pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     negotiate::request(&call.exchange.headers)?;
-    let review = rbac_guard::review(call);
-    let options = options::write(call.exchange, "CreateOptions", &review)?;
+    let admit = Admitter::of(call);
+    let options = options::write(call.exchange, "CreateOptions", &admit)?;
     let object = call.read_sent(body).await?;
     let written = call.registry.create(&call.target, &options, object).await?;
     Ok(answer_written(call, written, format))
@@ -28,8 +29,8 @@ pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
 /// `PUT …/{name}`
 pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let review = rbac_guard::review(call);
-    let options = options::write(call.exchange, "UpdateOptions", &review)?;
+    let admit = Admitter::of(call);
+    let options = options::write(call.exchange, "UpdateOptions", &admit)?;
     let object = call.read_sent(body).await?;
     let written = call.registry.update(&call.target, &options, object).await?;
     Ok(answer_written(call, written, format))
@@ -39,8 +40,8 @@ pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
 pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let kind = patch_kind(call)?;
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let review = rbac_guard::review(call);
-    let options = options::patch(call.exchange, kind, &review)?;
+    let admit = Admitter::of(call);
+    let options = options::patch(call.exchange, kind, &admit)?;
     let body = call.read(body).await?;
     let written = if kind == PatchKind::Apply {
         let config = configuration(&body)?;
@@ -55,7 +56,8 @@ pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answ
 /// `PUT /api/v1/namespaces/{name}/finalize`
 pub(super) async fn finalize(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let options = options::write(call.exchange, "UpdateOptions", &registry::anything)?;
+    let admit = Admitter::of(call);
+    let options = options::write(call.exchange, "UpdateOptions", &admit)?;
     let (object, warnings) = call.read_accepted(&options, body).await?;
     let text = call.registry.finalize(&call.target, &options, &object).await?;
     Ok(answer_written(call, Written { text, is_new: false, warnings }, format))

@@ -35,6 +35,12 @@ labels! {
     Resource { resource: String }
     Operation { operation: &'static str, r#type: String }
     Plugin { plugin: &'static str }
+    AdmissionStep { name: String, operation: &'static str, rejected: &'static str, r#type: &'static str }
+    Rejection {
+        error_type: &'static str, name: String, operation: &'static str, rejection_code: u16,
+        r#type: &'static str,
+    }
+    FailedOpen { name: String, r#type: &'static str }
     Check { name: String, r#type: &'static str }
     CheckOutcome { name: String, status: &'static str, r#type: &'static str }
     Build { git_version: String, major: u16, minor: u16, platform: String }

@@ -6,7 +6,11 @@
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 /// Counters that upstream named before `_total` was the custom.
-const COUNTERS_WITHOUT_TOTAL: [&str; 1] = ["authentication_attempts"];
+const COUNTERS_WITHOUT_TOTAL: [&str; 3] = [
+    "authentication_attempts",
+    "apiserver_admission_webhook_rejection_count",
+    "apiserver_admission_webhook_fail_open_count",
+];
 
 /// Gauges here, because they are set and not counted; counters for everybody else.
 const SET_COUNTERS: [&str; 1] = ["process_cpu_seconds_total"];

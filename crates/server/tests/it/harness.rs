@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use access::{Mode, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
+use admission::Plugins;
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use http::Request;
 use http_body_util::BodyExt;
@@ -72,6 +73,8 @@ impl TestServer {
             server_address: "127.0.0.1:6443".to_owned(),
             event_ttl: Duration::from_secs(3600),
             allow_unenforced_policies: false,
+            // No controller makes service accounts here.
+            admission_plugins: Plugins::choose(&[], &["ServiceAccount".to_owned()]).unwrap(),
             authorization_modes: vec![Mode::Rbac],
             tokens: Some(tokens),
             token_verifier: TokenVerifier::of(&issuer),

@@ -1,6 +1,7 @@
 //! The whole chain in one process on the in-memory store: no sockets, no TLS.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod admission;
 mod apply;
 mod defaults;
 mod deletion;

@@ -1,0 +1,30 @@
+//! A Kubernetes-compatible API server: the commands of the binary, and a server to embed in tests.
+//!
+//! Responsible for: flags, wiring, commands, exit codes; and [`Server`], which is the same thing inside a process.
+//! Deliberately not here: anything that a library crate can do; this crate only puts them together.
+//! Start reading at `cli`, then `serve`; for embedding at [`Server::start`] and docs/embedding.md.
+
+mod cli;
+mod duration;
+mod embed;
+mod failure;
+mod flags;
+mod kubeconfig;
+mod logging;
+mod machine;
+mod serve;
+mod settings;
+mod snapshot;
+mod storage;
+mod up;
+mod version;
+
+use std::{ffi::OsString, process::ExitCode};
+
+pub use embed::{Keep, Options, Server, StartError};
+pub use meta::Release;
+
+/// Runs the command line.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    cli::run(args).into()
+}

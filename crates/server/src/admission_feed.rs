@@ -1,0 +1,173 @@
+//! What admission knows of the cluster: its webhooks, kept equal to the stored configurations, its objects, and where
+//! services are.
+
+use std::{sync::Arc, time::Duration};
+
+use admission::{Admission, HookKind, World};
+use cache::{Collection, Step, Watcher};
+use futures_util::future::BoxFuture;
+use meta::{GroupResource, GroupVersion, Status, Value, object};
+use registry::{Registry, Target};
+use store::Revision;
+use tokio::sync::watch;
+
+use crate::{lifecycle::Tasks, service_account::find};
+
+const KINDS: [(HookKind, &str); 2] = [
+    (HookKind::Mutating, "mutatingwebhookconfigurations"),
+    (HookKind::Validating, "validatingwebhookconfigurations"),
+];
+
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What has been handed to admission: the configurations of each kind, by the revisions they are at.
+pub(crate) struct InForce(Vec<(Arc<Collection>, watch::Receiver<Vec<Revision>>)>);
+
+impl InForce {
+    /// Waits until everything that the cache holds now is in force.
+    pub(crate) async fn settled(&self) {
+        for (collection, loaded) in &self.0 {
+            let wanted = revisions(collection);
+            // It only ends when the server does, and then there is nothing to wait for.
+            let _ = loaded.clone().wait_for(|it| *it == wanted).await;
+        }
+    }
+}
+
+fn revisions(collection: &Collection) -> Vec<Revision> {
+    collection.snapshot().range(&collection.spec().prefix, None).map(|it| it.revision()).collect()
+}
+
+/// Hands the stored webhooks to admission, now and whenever they change.
+pub(crate) fn start(registry: &Registry, admission: &Arc<Admission>, tasks: &Tasks) -> InForce {
+    let mut in_force = Vec::new();
+    for (kind, resource) in KINDS {
+        let resource = GroupResource::new("admissionregistration.k8s.io", resource);
+        let Some(collection) = registry.kinds().get(&resource).and_then(|it| it.collection().cloned()) else {
+            continue;
+        };
+        let (loaded, receiver) = watch::channel(Vec::new());
+        in_force.push((Arc::clone(&collection), receiver));
+        let feed = Feed { kind, collection, admission: Arc::clone(admission), loaded };
+        let watcher = feed.fill();
+        tasks.spawn("webhook feed", async move { feed.follow(watcher).await });
+    }
+    InForce(in_force)
+}
+
+struct Feed {
+    kind: HookKind,
+    collection: Arc<Collection>,
+    admission: Arc<Admission>,
+    loaded: watch::Sender<Vec<Revision>>,
+}
+
+impl Feed {
+    /// Takes over all that is there; returns a watch that goes on from exactly that state.
+    fn fill(&self) -> Option<Watcher> {
+        let snapshot = self.collection.snapshot();
+        let prefix = self.collection.spec().prefix.clone();
+        let items: Vec<_> = snapshot.range(&prefix, None).collect();
+        let configurations: Vec<Value> =
+            items.iter().filter_map(|it| serde_json::from_slice(it.text()).ok()).collect();
+        self.admission.set_hooks(self.kind, &configurations);
+        self.loaded.send_replace(items.iter().map(|it| it.revision()).collect());
+        self.collection.watch(snapshot.revision(), &prefix).ok()
+    }
+
+    async fn follow(&self, mut watcher: Option<Watcher>) {
+        loop {
+            let Some(running) = &mut watcher else {
+                // The cache is starting over; until it is back the last known webhooks are called.
+                tokio::time::sleep(RETRY).await;
+                watcher = self.fill();
+                continue;
+            };
+            match running.next().await {
+                Step::Progress(_) => {}
+                // There are few of them and they seldom change, so all are read anew.
+                Step::Event(_) | Step::Ended(_) => watcher = self.fill(),
+            }
+        }
+    }
+}
+
+/// The cluster as this server sees it.
+pub(crate) struct Cluster(pub(crate) Arc<Registry>);
+
+impl World for Cluster {
+    fn core_object<'a>(
+        &'a self,
+        resource: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Value>, Status>> {
+        Box::pin(async move {
+            if let Some(found) = find(&self.0, resource, namespace, name) {
+                return Ok(Some(found));
+            }
+            let Some(kind) = self.0.kinds().get(&GroupResource::new("", resource)) else { return Ok(None) };
+            let target = Target {
+                kind: Arc::clone(kind),
+                group_version: GroupVersion::new("", "v1"),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                subresource: String::new(),
+            };
+            // It may have been made a moment ago.
+            match self.0.get(&target, "").await {
+                Ok(text) => serde_json::from_slice(&text).map(Some).map_err(Status::internal),
+                Err(status) if status.code == 404 => Ok(None),
+                Err(status) => Err(status),
+            }
+        })
+    }
+
+    fn convert(&self, object: &Value, to: &GroupVersion) -> Result<Value, Status> {
+        let mut object = object.clone();
+        object::as_map_mut(&mut object).insert("apiVersion".to_owned(), Value::from(to.to_string()));
+        Ok(object)
+    }
+}
+
+impl webhook::Resolve for Cluster {
+    /// An external name, an endpoint or a cluster address, whichever the service has, in this order.
+    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String> {
+        let service = find(&self.0, "services", namespace, name)
+            .ok_or_else(|| format!("service {name:?} not found"))?;
+        let spec = service.get("spec").unwrap_or(&Value::Null);
+        let text = |field: &str| spec.get(field).and_then(Value::as_str).unwrap_or_default();
+        if text("type") == "ExternalName" {
+            return Ok(format!("{}:{port}", text("externalName")));
+        }
+        let ports = spec.get("ports").and_then(Value::as_array).into_iter().flatten();
+        let own = ports.clone().find(|it| it.get("port").and_then(Value::as_u64) == Some(u64::from(port)));
+        let Some(own) = own else {
+            return Err(format!("no service port {port} found for service {name:?}"));
+        };
+        let port_name = own.get("name").and_then(Value::as_str).unwrap_or_default();
+        let endpoints = find(&self.0, "endpoints", namespace, name);
+        if let Some(address) = endpoints.as_ref().and_then(|it| endpoint(it, port_name)) {
+            return Ok(address);
+        }
+        match text("clusterIP") {
+            "" | "None" => Err(format!("no endpoints available for service {name:?}")),
+            ip if ip.contains(':') => Ok(format!("[{ip}]:{port}")),
+            ip => Ok(format!("{ip}:{port}")),
+        }
+    }
+}
+
+/// The first address that is ready behind this port.
+fn endpoint(endpoints: &Value, port_name: &str) -> Option<String> {
+    let subsets = endpoints.get("subsets").and_then(Value::as_array)?;
+    subsets.iter().find_map(|subset| {
+        let ip = subset.get("addresses")?.get(0)?.get("ip")?.as_str()?;
+        let ports = subset.get("ports").and_then(Value::as_array)?;
+        let port = ports
+            .iter()
+            .find(|it| it.get("name").and_then(Value::as_str).unwrap_or_default() == port_name)?;
+        let port = port.get("port").and_then(Value::as_u64)?;
+        Some(if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") })
+    })
+}

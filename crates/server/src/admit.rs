@@ -1,0 +1,253 @@
+//! What one request looks like to admission, and what of its say reaches the client and the audit log.
+//!
+//! Deliberately not here: who is asked and in which order (`admission`), and when (`registry`).
+
+use std::sync::Arc;
+
+use access::User;
+use admission::{Admission, Attributes, Notes, Operation};
+use futures_util::future::BoxFuture;
+use meta::{GroupVersion, GroupVersionKind, GroupVersionResource, Status, Value, object};
+use registry::{Admit, DeleteOptions, Target};
+use serde_json::json;
+
+use crate::{api::Call, rbac_guard};
+
+/// Everything of a request that admission may want to know.
+pub(crate) struct Admitter {
+    admission: Arc<Admission>,
+    guard: Box<rbac_guard::Review>,
+    user: Arc<User>,
+    kind: GroupVersionKind,
+    resource: GroupVersionResource,
+    subresource: String,
+    dry_run: bool,
+    /// Without their kind, which depends on what the request turns out to do.
+    options: Value,
+    served: Vec<GroupVersion>,
+    notes: Arc<Notes>,
+}
+
+impl Admitter {
+    /// For a write.
+    pub(crate) fn of(call: &Call<'_>) -> Self {
+        let query = &call.exchange.query;
+        let mut options = json!({});
+        for field in ["fieldManager", "fieldValidation"] {
+            if query.has(field) {
+                options[field] = Value::from(query.get(field));
+            }
+        }
+        let dry_run = query.has("dryRun");
+        if dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        Self::new(call, options, dry_run)
+    }
+
+    /// For a deletion.
+    pub(crate) fn of_delete(call: &Call<'_>, options: &DeleteOptions) -> Self {
+        let mut shown = json!({});
+        let DeleteOptions {
+            grace_period_seconds,
+            preconditions,
+            propagation_policy,
+            orphan_dependents,
+            dry_run,
+        } = options;
+        if let Some(seconds) = grace_period_seconds {
+            shown["gracePeriodSeconds"] = json!(seconds);
+        }
+        if let Some(it) = preconditions {
+            let mut own = json!({});
+            for (field, value) in [("uid", &it.uid), ("resourceVersion", &it.resource_version)] {
+                if let Some(value) = value {
+                    own[field] = json!(value);
+                }
+            }
+            shown["preconditions"] = own;
+        }
+        if let Some(policy) = propagation_policy {
+            shown["propagationPolicy"] = json!(policy);
+        }
+        if let Some(orphan) = orphan_dependents {
+            shown["orphanDependents"] = json!(orphan);
+        }
+        if !dry_run.is_empty() {
+            shown["dryRun"] = json!(dry_run);
+        }
+        Self::new(call, shown, !dry_run.is_empty())
+    }
+
+    fn new(call: &Call<'_>, options: Value, dry_run: bool) -> Self {
+        let definition = &call.served.definition;
+        let version = &call.target.group_version;
+        let subresource = call.served.subresource(&call.path.subresource);
+        let kind = subresource.map_or(&definition.kind, |it| &it.kind);
+        let of_kind = subresource.and_then(|it| it.group_version.as_ref()).unwrap_or(version);
+        let served =
+            |it: &meta::ApiVersion| GroupVersion { group: definition.group.clone(), version: it.clone() };
+        Self {
+            admission: Arc::clone(&call.dispatch.admission),
+            guard: Box::new(rbac_guard::review(call)),
+            user: Arc::clone(&call.caller.user),
+            kind: GroupVersionKind {
+                group: of_kind.group.clone(),
+                version: of_kind.version.clone(),
+                kind: kind.clone(),
+            },
+            resource: GroupVersionResource {
+                group: version.group.clone(),
+                version: version.version.clone(),
+                resource: definition.resource.clone(),
+            },
+            subresource: call.path.subresource.clone(),
+            dry_run,
+            options,
+            served: definition.versions.iter().map(served).collect(),
+            notes: Arc::clone(&call.notes),
+        }
+    }
+
+    /// Asks about an object that is answered and not stored. It may be changed.
+    pub(crate) async fn answered(&self, target: &Target, object: &mut Value) -> Result<(), Status> {
+        let options = self.options(Operation::Create);
+        let attributes = self.attributes(Operation::Create, target, &target.name, &options);
+        if self.admission.mutates(&attributes) {
+            self.admission.mutate(&attributes, Some(&mut *object), None, &self.notes).await?;
+        }
+        if self.admission.validates(&attributes) {
+            self.admission.validate(&attributes, Some(object), None, &self.notes).await?;
+        }
+        Ok(())
+    }
+
+    fn attributes<'a>(
+        &'a self,
+        operation: Operation,
+        target: &'a Target,
+        name: &'a str,
+        options: &'a Value,
+    ) -> Attributes<'a> {
+        let is_namespace = self.resource.group.is_empty() && &*self.resource.resource == "namespaces";
+        Attributes {
+            operation,
+            kind: self.kind.clone(),
+            resource: self.resource.clone(),
+            subresource: &self.subresource,
+            namespace: if is_namespace { name } else { &target.namespace },
+            name,
+            user: &self.user,
+            dry_run: self.dry_run,
+            options,
+            served: &self.served,
+        }
+    }
+
+    fn options(&self, operation: Operation) -> Value {
+        let kind = match operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+            Operation::Connect => return Value::Null,
+        };
+        let mut options = self.options.clone();
+        options["kind"] = Value::from(kind);
+        options["apiVersion"] = Value::from("meta.k8s.io/v1");
+        options
+    }
+
+    /// Decision 0020.
+    fn warn_of_conditions(&self, object: &Value) {
+        let is_configuration = &*self.resource.group == "admissionregistration.k8s.io"
+            && self.resource.resource.ends_with("webhookconfigurations");
+        if !is_configuration {
+            return;
+        }
+        let webhooks = object.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+        for webhook in webhooks {
+            let conditions = webhook.get("matchConditions").and_then(Value::as_array);
+            if conditions.is_some_and(|it| !it.is_empty()) {
+                let name = webhook.get("name").and_then(Value::as_str).unwrap_or_default();
+                self.notes.warn(format!(
+                    "webhook {name:?} has matchConditions, which this server does not evaluate: requests that it \
+                     matches otherwise are refused, or pass without it being called if its failurePolicy is Ignore"
+                ));
+            }
+        }
+    }
+
+    fn is_scale(&self) -> bool {
+        self.subresource == "scale"
+    }
+}
+
+impl Admit for Admitter {
+    fn mutates(&self, target: &Target, is_new: bool) -> bool {
+        let operation = if is_new { Operation::Create } else { Operation::Update };
+        self.admission.mutates(&self.attributes(operation, target, &target.name, &Value::Null))
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        target: &'a Target,
+        object: &'a mut Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<bool, Status>> {
+        Box::pin(async move {
+            let operation = if old.is_none() { Operation::Create } else { Operation::Update };
+            let name = object::name(object).to_owned();
+            let options = self.options(operation);
+            let attributes = self.attributes(operation, target, &name, &options);
+            if !self.is_scale() {
+                return self.admission.mutate(&attributes, Some(object), old, &self.notes).await;
+            }
+            let (mut scale, old) = (registry::scale::of(object), old.map(registry::scale::of));
+            let changed =
+                self.admission.mutate(&attributes, Some(&mut scale), old.as_ref(), &self.notes).await?;
+            if changed {
+                let replicas = scale.get("spec").and_then(|it| it.get("replicas")).cloned();
+                let spec = object::child_mut(object::as_map_mut(object), "spec");
+                spec.insert("replicas".to_owned(), replicas.unwrap_or_else(|| json!(0)));
+            }
+            Ok(changed)
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        target: &'a Target,
+        object: &'a Value,
+        old: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            (self.guard)(object, old)?;
+            self.warn_of_conditions(object);
+            let operation = if old.is_none() { Operation::Create } else { Operation::Update };
+            if !self.admission.validates(&self.attributes(operation, target, &target.name, &Value::Null)) {
+                return Ok(());
+            }
+            let options = self.options(operation);
+            let attributes = self.attributes(operation, target, object::name(object), &options);
+            if self.is_scale() {
+                let (new, old) = (registry::scale::of(object), old.map(registry::scale::of));
+                return self.admission.validate(&attributes, Some(&new), old.as_ref(), &self.notes).await;
+            }
+            self.admission.validate(&attributes, Some(object), old, &self.notes).await
+        })
+    }
+
+    fn delete<'a>(&'a self, target: &'a Target, old: &'a Value) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let options = self.options(Operation::Delete);
+            let attributes = self.attributes(Operation::Delete, target, &target.name, &options);
+            if self.admission.mutates(&attributes) {
+                self.admission.mutate(&attributes, None, Some(old), &self.notes).await?;
+            }
+            if self.admission.validates(&attributes) {
+                self.admission.validate(&attributes, None, Some(old), &self.notes).await?;
+            }
+            Ok(())
+        })
+    }
+}
