@@ -208,10 +208,11 @@ impl Dispatcher {
         old: Option<&Value>,
     ) -> Result<review::Verdict, Failure> {
         let endpoint = hook.endpoint.as_ref().map_err(|it| Failure::Calling(it.clone()))?;
+        let own_resource = attributes.resource.group_resource();
         let version = resource.group_version();
         let is_other = resource != &attributes.resource && attributes.kind.group_version() != version;
         let converted = |object: Option<&Value>| match object {
-            Some(object) if is_other => self.world.convert(object, &version).map(Some),
+            Some(object) if is_other => self.world.convert(&own_resource, object, &version).map(Some),
             other => Ok(other.cloned()),
         };
         let question = if is_other {
@@ -245,9 +246,13 @@ impl Dispatcher {
                 quote(&hook.name)
             )));
         };
-        let own = attributes.kind.group_version();
+        let (own, own_resource) = (attributes.kind.group_version(), attributes.resource.group_resource());
         let is_other = resource != &attributes.resource && own != resource.group_version();
-        let seen = if is_other { &self.world.convert(object, &resource.group_version())? } else { object };
+        let seen = if is_other {
+            &self.world.convert(&own_resource, object, &resource.group_version())?
+        } else {
+            object
+        };
         let wrong = |why: String| {
             Status::internal(format!("admission webhook {} returned a bad patch: {why}", quote(&hook.name)))
         };
@@ -255,7 +260,7 @@ impl Dispatcher {
         if !patched.is_object() {
             return Err(wrong("the result is not an object".to_owned()));
         }
-        let patched = if is_other { self.world.convert(&patched, &own)? } else { patched };
+        let patched = if is_other { self.world.convert(&own_resource, &patched, &own)? } else { patched };
         Ok((patched != *object).then_some(patched))
     }
 

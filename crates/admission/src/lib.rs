@@ -17,7 +17,7 @@ mod selector;
 mod service_account;
 
 use futures_util::future::BoxFuture;
-use meta::{GroupVersion, Status, Value};
+use meta::{GroupResource, GroupVersion, Status, Value};
 
 pub use attributes::{Attributes, Operation};
 pub use chain::Admission;
@@ -35,8 +35,8 @@ pub trait World: Send + Sync + 'static {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Value>, Status>>;
 
-    /// The same object in another version of its group.
-    fn convert(&self, object: &Value, to: &GroupVersion) -> Result<Value, Status>;
+    /// An object of this resource in another version.
+    fn convert(&self, resource: &GroupResource, object: &Value, to: &GroupVersion) -> Result<Value, Status>;
 }
 
 /// Counts what happens.

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use admission::{Admission, HookKind, World};
 use cache::{Collection, Step, Watcher};
 use futures_util::future::BoxFuture;
-use meta::{GroupResource, GroupVersion, Status, Value, object};
+use meta::{GroupResource, GroupVersion, Status, Value};
 use registry::{Registry, Target};
 use store::Revision;
 use tokio::sync::watch;
@@ -123,10 +123,9 @@ impl World for Cluster {
         })
     }
 
-    fn convert(&self, object: &Value, to: &GroupVersion) -> Result<Value, Status> {
-        let mut object = object.clone();
-        object::as_map_mut(&mut object).insert("apiVersion".to_owned(), Value::from(to.to_string()));
-        Ok(object)
+    fn convert(&self, resource: &GroupResource, object: &Value, to: &GroupVersion) -> Result<Value, Status> {
+        let kind = self.0.kinds().get(resource).ok_or_else(Status::no_such_resource)?;
+        Ok(kind.converter().convert(object.clone(), &to.to_string()))
     }
 }
 

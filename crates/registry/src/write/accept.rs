@@ -140,7 +140,7 @@ pub(super) fn accept_mutated(
         None => check::check(schema, ty, object),
     };
     let checked = checked.map_err(|it| Status::internal(it.to_string()))?;
-    Ok(settle(schema, ty, checked.value))
+    Ok(settle(want, ty, checked.value))
 }
 
 /// Gives back to the new state of an object what this release does not know and its client could not send.
