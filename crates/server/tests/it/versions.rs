@@ -1,7 +1,8 @@
 //! One object in several versions, and one store under servers of several releases.
 
-use catalog::{Catalog, FeatureGates, RuntimeConfig};
+use catalog::{Catalog, FeatureGates, RuntimeConfig, Schemas};
 use meta::{Release, Value};
+use schema::model::{Scalar, Schema, Type, TypeId};
 use serde_json::json;
 use store::{Key, MemoryStore, SharedStore, Store, SystemClock, Txn};
 
@@ -191,5 +192,134 @@ async fn older_releases_read_what_the_newest_stores_exactly_where_the_facts_say_
         }
         assert!(n_read > 60, "{n_read} in {release}");
         assert_eq!(n_refused == 0, minor == 36, "{n_refused} in {release}");
+    }
+}
+
+/// The parts of a type that 1.36 has and a release does not know, and what is required beside them.
+fn newer_parts([schema, newest]: [&Schema; 2], ty: TypeId, depth: u32) -> Option<Value> {
+    let inner = |ty: TypeId| newer_parts([schema, newest], ty, depth + 1);
+    match schema.get(ty) {
+        _ if depth > 8 => None,
+        Type::Scalar(_) | Type::Any => None,
+        Type::Map(map) => inner(map.value).map(|it| json!({"k": it})),
+        Type::List(list) => inner(list.element).map(|it| json!([it])),
+        Type::Object(object) => {
+            // The same table makes the types of all releases, with the same numbers.
+            let newest = newest.object(ty).filter(|it| it.name == object.name)?;
+            let mut map = meta::Map::new();
+            for (field, newer) in object.fields.iter().zip(&newest.fields) {
+                let value = match (field.is_known, newer.is_known) {
+                    (true, _) => inner(field.ty),
+                    (false, true) => sample(schema, field.ty),
+                    (false, false) => None,
+                };
+                map.extend(value.map(|it| (field.name.to_string(), it)));
+            }
+            if map.is_empty() {
+                return None;
+            }
+            for field in object.fields.iter().filter(|it| it.is_required && it.is_known) {
+                if let (false, Some(value)) = (map.contains_key(&*field.name), sample(schema, field.ty)) {
+                    map.insert(field.name.to_string(), value);
+                }
+            }
+            Some(Value::Object(map))
+        }
+    }
+}
+
+/// Something that the type can hold.
+fn sample(schema: &Schema, ty: TypeId) -> Option<Value> {
+    match schema.get(ty) {
+        Type::Scalar(Scalar::String) => Some(json!("x")),
+        Type::Scalar(Scalar::Bool) => Some(json!(true)),
+        Type::Scalar(Scalar::Int32 | Scalar::Int64) => Some(json!(1)),
+        Type::Scalar(Scalar::Quantity) => Some(json!("1")),
+        Type::Scalar(_) | Type::Any => None,
+        Type::Map(map) => sample(schema, map.value).map(|it| json!({"k": it})),
+        Type::List(list) => sample(schema, list.element).map(|it| json!([it])),
+        Type::Object(object) => {
+            let fields = object.fields.iter().take(4);
+            let single = fields.filter(|it| matches!(schema.get(it.ty), Type::Scalar(_)));
+            let fields = single.filter_map(|it| Some((it.name.to_string(), sample(schema, it.ty)?)));
+            Some(Value::Object(fields.collect()))
+        }
+    }
+}
+
+/// Whether everything in the one is in the other too.
+fn is_part(part: &Value, whole: &Value) -> bool {
+    match (part, whole) {
+        (Value::Object(part), Value::Object(whole)) => {
+            part.iter().all(|(key, it)| whole.get(key).is_some_and(|whole| is_part(it, whole)))
+        }
+        (Value::Array(part), Value::Array(whole)) => {
+            part.len() == whole.len() && part.iter().zip(whole).all(|(part, whole)| is_part(part, whole))
+        }
+        _ => part == whole,
+    }
+}
+
+/// Fields of newer releases in every kind: a patch and an update through an older server, in every version it has,
+/// leave them in the store. Objects with nothing but such fields are not valid in every kind; those are refused and stay.
+#[tokio::test]
+async fn writes_through_older_releases_lose_no_field_of_newer_ones() {
+    let newest = Schemas::new(Release::v1(36));
+    for minor in 33..=35 {
+        let release = Release::v1(minor);
+        let store = SharedStore::new(MemoryStore::new(SystemClock::shared()));
+        let it = TestServer::start_on(store.clone(), release, everything(release)).await;
+        let (schemas, mut n_written) = (Schemas::new(release), 0);
+        let defaults = registry::Defaults::new(release, SystemClock::shared().now());
+        for definition in catalog_of(release).definitions().iter().filter(|it| it.is_stored()) {
+            let converter = registry::convert::Converter::new(&schemas, definition);
+            let (scope, namespace) =
+                if definition.namespaced { ("/namespaces/default", "default/") } else { ("", "") };
+            for storage in &definition.decodable {
+                let ty = schemas.kind(&storage.group, storage.version.as_str(), &definition.kind).unwrap();
+                let Some(mut object) = newer_parts([schemas.schema(), newest.schema()], ty, 0) else {
+                    continue;
+                };
+                defaults.fill(schemas.schema(), ty, &mut object);
+                schema::convert::fit(schemas.schema(), ty, &mut object);
+                object["apiVersion"] = json!(storage.to_string());
+                object["kind"] = json!(&*definition.kind);
+                for version in &definition.versions {
+                    let name = format!("probe-{}-{version}", storage.version);
+                    object["metadata"] = json!({"name": name, "uid": "u"});
+                    let prefix = definition.key_prefix.as_deref().unwrap();
+                    let key = Key::new(format!("{prefix}{namespace}{name}"));
+                    if definition.namespaced {
+                        object["metadata"]["namespace"] = json!("default");
+                    }
+                    let bytes = schema::json::encode_stored(&object);
+                    store.commit(Txn::new().put(&key, bytes)).await.unwrap();
+                    let group = if definition.group.is_empty() { "/api" } else { "/apis/" };
+                    let path = format!(
+                        "{group}{}/{version}{scope}/{}/{name}",
+                        definition.group, definition.resource
+                    );
+                    let label = json!({"metadata": {"labels": {"a": "b"}}});
+                    let patched = it.patch(&path, "merge", label).await;
+                    if patched.code != 200 {
+                        assert!(matches!(patched.code, 422 | 405), "{path}: {}", patched.text);
+                        continue;
+                    }
+                    let mut put = patched.json();
+                    put["metadata"]["labels"]["c"] = json!("d");
+                    it.ask("PUT", &path, put).await.expect(200);
+                    let text = store.get(&key).await.unwrap().unwrap().value;
+                    let now: Value = serde_json::from_slice(&text).unwrap();
+                    assert_eq!(now["metadata"]["labels"], json!({"a": "b", "c": "d"}), "{path}");
+                    n_written += 1;
+                    // This release may have rewritten it in the version that it stores.
+                    let now = converter.convert(now, &storage.to_string());
+                    let mut expected = object.clone();
+                    expected.as_object_mut().unwrap().remove("metadata");
+                    assert!(is_part(&expected, &now), "{path} in {release}\n{object}\n{now}");
+                }
+            }
+        }
+        assert!(n_written > 0, "nothing was compared in {release}");
     }
 }
