@@ -10,13 +10,13 @@ use testkit::{Convoy, tools};
 use crate::fixture;
 
 /// kubectl with the admin's kubeconfig and a cache of its own.
-struct Kubectl<'a> {
-    program: PathBuf,
-    convoy: &'a Convoy,
+pub(crate) struct Kubectl<'a> {
+    pub(crate) program: PathBuf,
+    pub(crate) convoy: &'a Convoy,
 }
 
 impl Kubectl<'_> {
-    fn command(&self, line: &str) -> Command {
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words(line)).env("KUBECONFIG", self.convoy.kubeconfig()).env("HOME", self.convoy.home());
         command.stdin(Stdio::null());
@@ -24,7 +24,7 @@ impl Kubectl<'_> {
     }
 
     /// What it prints; it must succeed.
-    fn ok(&self, line: &str) -> String {
+    pub(crate) fn ok(&self, line: &str) -> String {
         let output = self.command(line).output().expect("kubectl must start");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let failed = String::from_utf8_lossy(&output.stderr);

@@ -15,5 +15,6 @@ mod foreign_clients;
 mod hostile;
 mod kube_client;
 mod kubectl;
+mod manifests;
 mod running;
 mod watch_soak;
