@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn warnings_are_shortened_only_when_there_are_too_many() {
         let long = "x".repeat(4000);
-        assert_eq!(limited(vec![long.clone(), long.clone()]), [long.clone()]);
+        assert_eq!(limited(vec![long.clone(), long.clone()]), *std::slice::from_ref(&long));
         let cut = limited(vec![long, "y".repeat(300), "z".to_owned()]);
         assert_eq!(cut.iter().map(String::len).collect::<Vec<_>>(), [256, 256, 1]);
         let many: Vec<String> = (0..10_000).map(|it| format!("{it:0300}")).collect();
