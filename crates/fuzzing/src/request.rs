@@ -18,8 +18,7 @@ pub(crate) fn query(data: &[u8]) {
     let version = query.get("resourceVersion");
     let _ = resource_version::for_get(version);
     let limit = query.get("limit").parse().ok();
-    let is_continued = query.has("continue");
-    let _ = resource_version::for_list(version, query.get("resourceVersionMatch"), limit, is_continued);
+    let _ = resource_version::for_list(version, query.get("resourceVersionMatch"), limit);
     token(query.get("continue"));
 }
 

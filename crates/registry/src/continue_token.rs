@@ -2,13 +2,25 @@
 //!
 //! A token comes back from clients, so everything in it is checked: it cannot reach outside the collection asked for.
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    DecodeError, Engine,
+    alphabet::URL_SAFE,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::URL_SAFE_NO_PAD},
+};
 use meta::Status;
 use serde::{Deserialize, Serialize};
 use store::Revision;
 
 const FORM: &str = "meta.k8s.io/v1";
 const MAX_BYTES: usize = 4096;
+
+/// As Go reads it: what is left over behind the last byte does not matter.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
 
 /// Where a list goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +31,8 @@ pub struct Continue {
     pub after: String,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Wire {
     v: String,
     rv: i64,
@@ -36,13 +49,16 @@ impl Continue {
 
     /// Reads a token, or 400.
     pub fn decode(token: &str) -> Result<Self, Status> {
-        let refuse = |why: String| Status::bad_request(format!("continue key is not valid: {why}"));
+        let refuse = |why: String| {
+            Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
         if token.len() > MAX_BYTES {
             return Err(refuse("it is too long".to_owned()));
         }
-        let bytes =
-            URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|it| refuse(it.to_string()))?;
-        let wire: Wire = serde_json::from_slice(&bytes).map_err(|it| refuse(it.to_string()))?;
+        let bytes = LENIENT.decode(token).map_err(|it| refuse(illegal(&it, token)))?;
+        let tree = schema::json::parse(&bytes, schema::json::Limits::REQUEST);
+        let tree = tree.map_err(|it| refuse(it.to_string()))?;
+        let wire: Wire = serde_json::from_value(tree).map_err(|it| refuse(it.to_string()))?;
         if wire.v != FORM {
             return Err(refuse(format!("server does not recognize this encoded version {:?}", wire.v)));
         }
@@ -66,6 +82,16 @@ impl Continue {
         }
         Ok(Self { revision, after })
     }
+}
+
+/// The words of Go's decoder.
+fn illegal(error: &DecodeError, token: &str) -> String {
+    let at = match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
+        DecodeError::InvalidLength(_) => token.len(),
+        DecodeError::InvalidPadding => token.find('=').unwrap_or(token.len()),
+    };
+    format!("illegal base64 data at input byte {at}")
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod fields;
 pub mod kind;
 pub mod limits;
 pub mod list;
+mod list_options;
 pub mod outcome;
 pub mod pod;
 pub mod read;
@@ -41,8 +42,9 @@ pub use list::{ListOptions, ListPage, Listed};
 pub use outcome::Written;
 pub use target::Target;
 pub use watch::{WatchEvent, WatchOptions, WatchStream};
-pub use write::accept::Sent;
+pub use write::accept::{Sent, Source};
 pub use write::admit::{Admit, Anything};
+pub use write::decode::go_type;
 pub use write::decode::unreadable_head;
 pub use write::{Patch, WriteOptions};
 

@@ -11,8 +11,8 @@ use meta::{FieldSelector, LabelSelector, Status};
 use store::{Key, Range, ReadAt, ReadError, Revision, Store};
 
 use crate::{
-    Registry, Target, continue_token::Continue, fields, outcome, resource_version, resource_version::Wanted,
-    serve,
+    Registry, Target, continue_token::Continue, fields, list_options, outcome, resource_version,
+    resource_version::Wanted, serve,
 };
 
 /// How many entries are read from the store at once.
@@ -36,6 +36,8 @@ pub struct ListOptions {
     pub resource_version: String,
     /// How `resource_version` is meant.
     pub resource_version_match: String,
+    /// Only a watch may ask for this.
+    pub send_initial_events: Option<bool>,
 }
 
 /// The objects of one page.
@@ -64,6 +66,7 @@ pub struct Listed {
 impl Registry {
     /// The objects that are asked for.
     pub async fn list(&self, target: &Target, options: &ListOptions) -> Result<ListPage, Status> {
+        list_options::check_list(options)?;
         fields::check(&target.kind, &options.fields)?;
         let token = match options.continue_token.as_str() {
             "" => None,
@@ -77,7 +80,6 @@ impl Registry {
             &options.resource_version,
             &options.resource_version_match,
             options.limit,
-            token.is_some(),
         )?;
         let limit = usize::try_from(options.limit.unwrap_or(0)).unwrap_or(usize::MAX);
         let limit = if limit == 0 { usize::MAX } else { limit };
@@ -201,7 +203,8 @@ fn expired(error: &ReadError, target: &Target, options: &ListOptions) -> Status 
     match error {
         ReadError::Compacted { .. } => {}
         ReadError::Future { current } => {
-            let wanted = resource_version::parse(&options.resource_version).ok().flatten();
+            let token = Continue::decode(&options.continue_token).ok().and_then(|it| it.revision);
+            let wanted = token.or_else(|| resource_version::parse(&options.resource_version).ok().flatten());
             return resource_version::too_large(wanted.unwrap_or_default(), *current);
         }
         ReadError::Unavailable(_) => return outcome::read_failed(error),

@@ -1,6 +1,6 @@
 //! What a client's `resourceVersion` and `resourceVersionMatch` ask for.
 
-use meta::{FieldError, Status};
+use meta::{FieldError, Reason, Status};
 use store::Revision;
 
 /// How fresh, or how exactly old, an answer must be.
@@ -18,57 +18,59 @@ pub enum Wanted {
 
 /// Reads a `resourceVersion`. Empty is `None`.
 pub fn parse(text: &str) -> Result<Option<Revision>, Status> {
+    read(text).map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))
+}
+
+/// The same for GET and WATCH, where upstream answers a plain error, which is a 500.
+pub fn parse_or_fail(text: &str) -> Result<Option<Revision>, Status> {
+    read(text).map_err(|why| Status::failure(500, Reason::Unknown, why.to_string()))
+}
+
+/// The words of Go's parser for a `resourceVersion` in an object that is no number: 500, as upstream.
+pub fn check_own(text: &str) -> Result<(), Status> {
+    match text {
+        "" => Ok(()),
+        text => number(text).map(drop).map_err(|why| Status::failure(500, Reason::Unknown, why)),
+    }
+}
+
+fn read(text: &str) -> Result<Option<Revision>, FieldError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let number: u64 = text.parse().map_err(|_| {
-        let error = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-        Status::bad_request(format!("resourceVersion: Invalid value: {}: {error}", meta::field::quote(text)))
-    })?;
-    Ok(Some(Revision::new(number)))
+    match number(text) {
+        Ok(number) => Ok(Some(Revision::new(number))),
+        Err(why) => Err(FieldError::invalid("resourceVersion", text, why)),
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    let is_number = text.bytes().all(|it| it.is_ascii_digit());
+    text.parse().map_err(|_| {
+        let why = if is_number && !text.is_empty() { "value out of range" } else { "invalid syntax" };
+        format!("strconv.ParseUint: parsing {}: {why}", meta::field::quote(text))
+    })
 }
 
 /// What a GET asks for: a resource version there only says how stale the answer may be.
 pub fn for_get(text: &str) -> Result<Wanted, Status> {
-    Ok(match parse(text)? {
+    Ok(match parse_or_fail(text)? {
         None => Wanted::Consistent,
         Some(Revision::ZERO) => Wanted::Any,
         Some(revision) => Wanted::NotOlderThan(revision),
     })
 }
 
-/// What a LIST asks for.
-pub fn for_list(text: &str, how: &str, limit: Option<u64>, is_continued: bool) -> Result<Wanted, Status> {
-    let refuse = |error: FieldError| Status::bad_request(error.to_string());
-    let revision = parse(text)?;
-    if !how.is_empty() {
-        if is_continued {
-            let error = "resourceVersionMatch is forbidden when continue is provided";
-            return Err(refuse(FieldError::forbidden("resourceVersionMatch", error)));
-        }
-        if text.is_empty() {
-            let error = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-            return Err(refuse(FieldError::forbidden("resourceVersionMatch", error)));
-        }
-    }
-    match (how, revision) {
-        ("Exact", Some(Revision::ZERO)) => {
-            let error = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            Err(refuse(FieldError::forbidden("resourceVersionMatch", error)))
-        }
-        ("Exact", Some(revision)) => Ok(Wanted::Exact(revision)),
-        ("" | "NotOlderThan", Some(Revision::ZERO)) => Ok(Wanted::Any),
-        ("NotOlderThan", Some(revision)) => Ok(Wanted::NotOlderThan(revision)),
+/// What a LIST asks for, with options that go together.
+pub fn for_list(text: &str, how: &str, limit: Option<u64>) -> Result<Wanted, Status> {
+    Ok(match (how, parse(text)?) {
+        (_, None) => Wanted::Consistent,
+        ("Exact", Some(revision)) => Wanted::Exact(revision),
+        (_, Some(Revision::ZERO)) => Wanted::Any,
         // A page of an unnamed match is exact, so that all its pages show one state.
-        ("", Some(revision)) if limit.is_some_and(|it| it > 0) => Ok(Wanted::Exact(revision)),
-        ("", Some(revision)) => Ok(Wanted::NotOlderThan(revision)),
-        ("", None) => Ok(Wanted::Consistent),
-        (other, _) => {
-            let error =
-                FieldError::not_supported("resourceVersionMatch", other, &["Exact", "NotOlderThan", ""]);
-            Err(refuse(error))
-        }
-    }
+        ("", Some(revision)) if limit.is_some_and(|it| it > 0) => Wanted::Exact(revision),
+        (_, Some(revision)) => Wanted::NotOlderThan(revision),
+    })
 }
 
 /// 504 in upstream's words for a revision this server has not reached.
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn lists_follow_the_table_of_resource_version_semantics() {
         let check = |rv: &str, how: &str, limit: u64, expect: Wanted| {
-            assert_eq!(for_list(rv, how, Some(limit), false), Ok(expect), "{rv:?} {how:?} {limit}");
+            assert_eq!(for_list(rv, how, Some(limit)), Ok(expect), "{rv:?} {how:?} {limit}");
         };
         check("", "", 0, Wanted::Consistent);
         check("", "", 5, Wanted::Consistent);
@@ -103,15 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn impossible_combinations_are_refused() {
-        for (rv, how, continued) in [
-            ("", "Exact", false),
-            ("0", "Exact", false),
-            ("7", "Exact", true),
-            ("7", "x", false),
-            ("x", "", false),
-        ] {
-            assert_eq!(for_list(rv, how, None, continued).unwrap_err().code, 400, "{rv:?} {how:?}");
-        }
+    fn what_is_no_number_is_refused_in_the_words_of_go() {
+        let status = for_list("abc", "", None).unwrap_err();
+        let why =
+            "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax";
+        assert_eq!((status.code, status.message), (400, format!("invalid resource version: {why}")));
+        let status = for_get("abc").unwrap_err();
+        assert_eq!((status.code, status.message.as_str()), (500, why));
+        assert!(for_get("18446744073709551616").unwrap_err().message.ends_with("value out of range"));
+        assert!(check_own("-1").is_err() && check_own("").is_ok() && check_own("17").is_ok());
     }
 }

@@ -50,7 +50,7 @@ impl Registry {
             let patched = schema::patch::apply_typed(patch.kind, &patch.body, &scale, typed);
             let patched = patched.map_err(|it| it.status())?;
             let validation = options.field_validation;
-            let accepted = accept::accept_patched(want, validation, &patch.body, patched, &scale)?;
+            let accepted = accept::accept_patched(want, validation, patch, patched, &scale)?;
             *found.lock().unwrap_or_else(PoisonError::into_inner) = accepted.warnings;
             replaced(target, old, &settled(target, accepted.object)?)
         });

@@ -79,20 +79,21 @@ pub fn of_event(
 }
 
 /// The metadata of an object, and nothing else of it.
-pub fn partial(object: &Value) -> Value {
+pub fn partial(object: &Value, api_version: &str) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": api_version,
         "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
     })
 }
 
 /// The metadata of the objects of a page.
-pub fn partial_page(target: &Target, page: &ListPage) -> Value {
-    let items: Vec<Value> = page.items.iter().map(|it| partial(&serve::tree(target, it))).collect();
+pub fn partial_page(target: &Target, page: &ListPage, api_version: &str) -> Value {
+    let items = page.items.iter().map(|it| partial(&serve::tree(target, it), api_version));
+    let items: Vec<Value> = items.collect();
     json!({
         "kind": "PartialObjectMetadataList",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": api_version,
         "metadata": list_metadata(page),
         "items": items,
     })
@@ -118,7 +119,8 @@ fn assemble(
     api_version: &str,
 ) -> Value {
     let columns = columns(&kind.definition.group, &kind.definition.resource);
-    let rows: Vec<Value> = objects.iter().map(|it| row(kind, columns, it, include, now)).collect();
+    let row = |it: &&Value| row(kind, columns, it, (include, api_version), now);
+    let rows: Vec<Value> = objects.iter().map(row).collect();
     let definitions: Vec<Value> = columns.iter().map(Column::definition).collect();
     json!({
         "kind": "Table",
@@ -129,14 +131,20 @@ fn assemble(
     })
 }
 
-fn row(kind: &Kind, columns: &[Column], object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+fn row(
+    kind: &Kind,
+    columns: &[Column],
+    object: &Value,
+    (include, api_version): (IncludeObject, &str),
+    now: Timestamp,
+) -> Value {
     // Columns are written for one version of a kind.
     let converted = kind.converter().to_hub(object);
     let read = converted.as_ref().unwrap_or(object);
     let cells: Vec<Value> = columns.iter().map(|it| (it.cell)(read, now)).collect();
     let shown = match include {
         IncludeObject::None => Value::Null,
-        IncludeObject::Metadata => partial(object),
+        IncludeObject::Metadata => partial(object, api_version),
         IncludeObject::Object => object.clone(),
     };
     json!({"cells": cells, "object": shown})

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use cache::{Change, EventType, Item, Step, Watcher};
-use meta::{FieldError, FieldSelector, GroupKind, LabelSelector, Status};
+use meta::{FieldSelector, LabelSelector, Status};
 use store::Revision;
 
 use crate::{
-    Registry, Target, fields, list,
+    Registry, Target, fields, list, list_options,
     resource_version::{self, Wanted},
     serve,
 };
@@ -34,6 +34,8 @@ pub struct WatchOptions {
     pub allow_bookmarks: bool,
     /// Begin with the objects that are there, and say when they are through.
     pub send_initial_events: Option<bool>,
+    /// Means nothing to a watch, and must not stand beside a match.
+    pub continue_token: String,
 }
 
 /// What comes next on a watch.
@@ -65,9 +67,9 @@ const BATCH: usize = 64;
 impl Registry {
     /// Starts a watch. What is wrong with the request is said at once, what happened to history in the stream.
     pub async fn watch(&self, target: &Target, options: WatchOptions) -> Result<WatchStream, Status> {
+        list_options::check_watch(&options)?;
         fields::check(&target.kind, &options.fields)?;
-        check_options(&options)?;
-        let revision = resource_version::parse(&options.resource_version)?;
+        let revision = resource_version::parse_or_fail(&options.resource_version)?;
         let start = Start::of(&options, revision);
         let collection = self.collection(target)?.clone();
         let scope = target.scope();
@@ -244,24 +246,4 @@ pub fn error_frame(status: &Status) -> Bytes {
     out.put_slice(&status.to_json());
     out.put_slice(b"}\n");
     out.freeze()
-}
-
-fn check_options(options: &WatchOptions) -> Result<(), Status> {
-    let refuse =
-        |error: FieldError| Err(Status::invalid(&GroupKind::new("meta.k8s.io", "ListOptions"), "", error));
-    let how = options.resource_version_match.as_str();
-    match (options.send_initial_events, how) {
-        (None, "") | (Some(_), "NotOlderThan") => Ok(()),
-        (None, _) => refuse(FieldError::forbidden(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )),
-        (Some(_), "") => refuse(FieldError::forbidden(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )),
-        (Some(_), other) => {
-            refuse(FieldError::not_supported("resourceVersionMatch", other, &["NotOlderThan"]))
-        }
-    }
 }

@@ -90,6 +90,7 @@ impl Registry {
         metadata::settle_namespace(target, &mut object)?;
         self.check_namespace(&target.named(object::name(&object))).await?;
         let has_status = target.kind.has_status(&target.group_version.version);
+        let sent_version = object::resource_version(&object).to_owned();
         metadata::stamp_new(&mut object, self.clock.now());
         let generated = metadata::generated_name(&object);
         let mut sent = object;
@@ -114,6 +115,9 @@ impl Registry {
             metadata::validate_new(target, &object)?;
             let named = target.named(object::name(&object));
             options.admit.validate(&named, &object, None).await?;
+            if !options.dry_run {
+                metadata::check_unversioned(&sent_version)?;
+            }
             accept::complete(typed, &mut object);
             match self.put_new(&named, options, &object).await {
                 Err(Setback::Raced(_)) if generated.is_some() => {}
@@ -172,7 +176,7 @@ impl Registry {
             let Accepted { mut object, warnings } = accept::accept_patched(
                 self.body_kind(target),
                 options.field_validation,
-                &patch.body,
+                patch,
                 patched,
                 old,
             )?;

@@ -15,6 +15,7 @@ mod scalar;
 mod strict;
 #[cfg(test)]
 mod tests;
+mod unstructured;
 
 pub use quantity::{canonical as canonical_quantity, nanos as quantity_nanos};
 pub use strict::strict_errors;
@@ -40,6 +41,15 @@ pub struct Checked {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(String);
+
+/// Whose words a complaint has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Words {
+    /// Of the decoder of JSON texts.
+    Json,
+    /// Of upstream's converter of trees.
+    Unstructured,
+}
 
 /// What to do about unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,12 +80,17 @@ impl FieldValidation {
 
 /// Reads a tree as an object of the type.
 pub fn check(schema: &Schema, ty: TypeId, value: Value) -> Result<Checked, DecodeError> {
-    decode::decode(schema, ty, value, None)
+    decode::decode(schema, ty, value, None, Words::Json)
 }
 
 /// Reads a tree that was made from a stored one by a patch: fields of other releases stay as they are in `old`.
 pub fn check_patched(schema: &Schema, ty: TypeId, value: Value, old: &Value) -> Result<Checked, DecodeError> {
-    decode::decode(schema, ty, value, Some(old))
+    decode::decode(schema, ty, value, Some(old), Words::Json)
+}
+
+/// The same for a tree that was made by a strategic merge patch, which upstream's converter of trees reads.
+pub fn check_merged(schema: &Schema, ty: TypeId, value: Value, old: &Value) -> Result<Checked, DecodeError> {
+    decode::decode(schema, ty, value, Some(old), Words::Unstructured)
 }
 
 /// `unknown field "spec.nope"`

@@ -112,6 +112,11 @@ pub fn apply_typed(
     }
 }
 
+/// A strategic merge patch as upstream shows it in a refusal: a tree as Go prints it.
+pub fn shown(body: &[u8]) -> String {
+    decode(body).map(|it| crate::go_text::plain(&it)).unwrap_or_default()
+}
+
 fn decode(body: &[u8]) -> Result<Value, PatchError> {
     json::parse(body, json::Limits::REQUEST).map_err(|error| match error {
         json::ParseError::TooManyValues => PatchError::TooExpensive("the patch has too many values"),

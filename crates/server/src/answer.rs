@@ -11,6 +11,7 @@ use crate::{
     body::Body,
     chain::Exchange,
     negotiate::{self, Format, Media},
+    warnings::Warnings,
 };
 
 /// Answers from this size on are compressed for clients that can read it, as upstream does.
@@ -27,6 +28,8 @@ pub struct Answer {
     pub failure: Option<Box<Status>>,
     /// The form that was asked for. The body is JSON until `transcode` had it.
     pub media: Media,
+    /// What the client is warned of.
+    pub warnings: Warnings,
 }
 
 impl Answer {
@@ -37,14 +40,10 @@ impl Answer {
         self
     }
 
-    /// Adds a `Warning` header.
+    /// Adds a `Warning` header, within the bounds of `warnings`.
     #[must_use]
     pub fn warn(mut self, text: &str) -> Self {
-        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-        // Other than names and numbers, words may be in any language.
-        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()) {
-            self.response.headers_mut().append(header::WARNING, value);
-        }
+        self.warnings.add(text, self.response.headers_mut());
         self
     }
 
@@ -149,7 +148,13 @@ pub fn plain(code: u16, content_type: HeaderValue, body: Body) -> Answer {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    Answer { response, is_known_resource: false, failure: None, media: Media::Json }
+    Answer {
+        response,
+        is_known_resource: false,
+        failure: None,
+        media: Media::Json,
+        warnings: Warnings::default(),
+    }
 }
 
 fn accepts_gzip(exchange: &Exchange) -> bool {

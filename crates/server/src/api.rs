@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use catalog::{Served, Verb};
 use http_body_util::BodyExt;
 use meta::{GroupResource, GroupVersion, Status, Value};
-use registry::{Registry, Sent, Target, WriteOptions};
+use registry::{Registry, Sent, Source, Target, WriteOptions};
 
 use crate::{
     answer::{self, Answer},
@@ -70,6 +70,10 @@ async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status>
     let subresource = call.path.subresource.as_str();
     let verb = Verb::parse(call.exchange.info.verb).ok_or_else(Status::method_not_allowed)?;
     check_offered(call, verb)?;
+    if call.exchange.method == http::Method::HEAD {
+        // Upstream answers GET only.
+        return Err(Status::method_not_allowed());
+    }
     match (subresource, verb) {
         ("", Verb::Create) if call.served.definition.is_stored() => write::create(call, body).await,
         ("", Verb::Create) => reviews::create(call, body).await,
@@ -98,6 +102,11 @@ fn check_offered(call: &Call<'_>, verb: Verb) -> Result<(), Status> {
     let is_offered = match subresource {
         "" => {
             let is_named = !call.path.name.is_empty();
+            let is_collection = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+            let of_objects = [Verb::Get, Verb::Update, Verb::Patch, Verb::Delete];
+            if is_named && !is_collection && !of_objects.iter().any(|it| call.served.offers(None, *it)) {
+                return Err(Status::no_such_resource());
+            }
             let fits = match verb {
                 Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => is_named,
                 Verb::Create => !is_named,
@@ -139,9 +148,16 @@ impl Call<'_> {
     pub(crate) async fn read_sent(&mut self, body: RequestBody) -> Result<Sent, Status> {
         let media = negotiate::request(&self.exchange.headers)?;
         let (group_version, kind) = self.body_kind();
-        if media != Media::Json {
+        if media == Media::Protobuf {
             let bytes = read_body(body).await?;
             return self.transcoded(media, &bytes, &group_version.to_string(), &kind).map(Sent::from);
+        }
+        if media == Media::Yaml {
+            let text = read_body(body).await?;
+            let document = transcode::read_yaml(&text, &kind)?;
+            self.record.request_tree(&document.value);
+            let source = Source::Yaml { text, duplicate: document.duplicate };
+            return Ok(Sent { value: document.value, source });
         }
         let bytes = self.read(body).await?;
         let report = schema::json::parse_report(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
@@ -151,7 +167,8 @@ impl Call<'_> {
                  error: {error} ({shown})"
             ))
         })?;
-        Ok(Sent { value: report.value, has_duplicates: !report.duplicates.is_empty(), text: Some(bytes) })
+        let source = Source::Json { has_duplicates: !report.duplicates.is_empty(), text: bytes };
+        Ok(Sent { value: report.value, source })
     }
 
     /// The `DeleteOptions` of the body, if there are any.

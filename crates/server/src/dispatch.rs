@@ -61,7 +61,10 @@ impl Dispatch {
         match segments.as_slice() {
             ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
             ["convoy", "snapshot"] => crate::snapshot::save(self, exchange).await,
-            _ if !matches!(exchange.method, Method::GET | Method::HEAD) => Err(Status::method_not_allowed()),
+            _ if is_gapped(path) => self.unknown_path(&segments),
+            ["version"] | ["api" | "apis", ..] if exchange.method != Method::GET => {
+                self.wrong_method(&segments)
+            }
             ["metrics"] => Ok(self.render_metrics()),
             ["openapi", "v3"] => self.document(exchange, &self.openapi().index()),
             ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, &rest.join("/")),
@@ -77,18 +80,38 @@ impl Dispatch {
                 &self.documents.apis,
                 [&self.documents.aggregated_apis_v2, &self.documents.aggregated_apis_v2beta1],
             ),
-            ["api", version] => self.known(exchange, self.documents.group_versions.get(*version)),
-            ["apis", group] => match self.documents.groups.get(*group) {
+            segments => match self.group_document(segments) {
                 Some(document) => self.document(exchange, document),
-                None => Ok(answer::page_not_found()),
+                None => self.unknown_path(segments),
             },
+        }
+    }
+
+    /// The document of a group, or of a group and version.
+    fn group_document(&self, segments: &[&str]) -> Option<&Bytes> {
+        match segments {
+            ["api", version] => self.documents.group_versions.get(*version),
+            ["apis", group] => self.documents.groups.get(*group),
             ["apis", group, version] => {
-                let name = format!("{group}/{version}");
-                match self.documents.group_versions.get(name.as_str()) {
-                    Some(document) => self.document(exchange, document),
-                    None => self.unknown(group),
-                }
+                self.documents.group_versions.get(format!("{group}/{version}").as_str())
             }
+            _ => None,
+        }
+    }
+
+    /// Documents can only be read, and what is not there cannot even be that.
+    fn wrong_method(&self, segments: &[&str]) -> Result<Answer, Status> {
+        let is_there = matches!(segments, ["version"] | ["api" | "apis"]);
+        if is_there || self.group_document(segments).is_some() {
+            return Err(Status::method_not_allowed());
+        }
+        self.unknown_path(segments)
+    }
+
+    fn unknown_path(&self, segments: &[&str]) -> Result<Answer, Status> {
+        match segments {
+            ["api", ..] => self.unknown(""),
+            ["apis", group, _, ..] => self.unknown(group),
             _ => Ok(answer::page_not_found()),
         }
     }
@@ -110,11 +133,15 @@ impl Dispatch {
         let namespace = if is_namespace { "" } else { path.namespace.as_str() };
         let is_object =
             !path.name.is_empty() && !matches!(exchange.info.verb, "list" | "watch" | "deletecollection");
-        let needs_namespace = served.definition.namespaced && (is_object || exchange.info.verb == "create");
-        if (!served.definition.namespaced && !namespace.is_empty())
-            || (needs_namespace && namespace.is_empty())
-        {
+        let is_misplaced = !served.definition.namespaced && !namespace.is_empty();
+        let is_everywhere = served.definition.namespaced && namespace.is_empty();
+        if is_misplaced || (is_everywhere && is_object) {
             return Err(Status::no_such_resource());
+        }
+        if is_everywhere && !matches!(exchange.info.verb, "list" | "watch") {
+            // All namespaces at once can only be read.
+            let can_list = served.offers(None, catalog::Verb::List);
+            return Err(if can_list { Status::method_not_allowed() } else { Status::no_such_resource() });
         }
         if !path.rest.is_empty() && path.subresource != "proxy" {
             return Err(Status::no_such_resource());
@@ -147,10 +174,6 @@ impl Dispatch {
         } else {
             Ok(answer::page_not_found())
         }
-    }
-
-    fn known(&self, exchange: &Exchange, document: Option<&Bytes>) -> Result<Answer, Status> {
-        self.document(exchange, document.ok_or_else(Status::no_such_resource)?)
     }
 
     fn document(&self, exchange: &Exchange, document: &Bytes) -> Result<Answer, Status> {
@@ -265,4 +288,9 @@ impl Dispatch {
         };
         self.metrics.watch_started(&key, &call.served.definition.kind)
     }
+}
+
+/// Something is missing between two slashes. Before and behind everything more slashes do not matter.
+fn is_gapped(path: &str) -> bool {
+    path.trim_matches('/').contains("//")
 }

@@ -48,3 +48,4 @@ pub mod shape;
 pub mod snapshot;
 mod store_metrics;
 mod transcode;
+pub mod warnings;

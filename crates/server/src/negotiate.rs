@@ -148,8 +148,10 @@ fn choose(accept: &str, offered: &[Media]) -> Option<Media> {
 
 /// Asked for, or the client looks like a person: browsers and curl.
 fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
-    if query.has("pretty") {
-        return query.is_true("pretty");
+    let pretty = query.get("pretty");
+    if !pretty.is_empty() {
+        // Go's own reading of a boolean, unlike that of other parameters.
+        return matches!(pretty, "1" | "t" | "T" | "true" | "TRUE" | "True");
     }
     let agent = headers.get(header::USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     agent.starts_with("curl") || agent.starts_with("Wget") || agent.starts_with("Mozilla/5.0")

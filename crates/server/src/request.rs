@@ -40,6 +40,9 @@ impl RequestInfo {
             segments.push(percent_decode(segment));
         }
         let plain = Self { verb: lower(method), path: path.to_owned(), resource: None };
+        if path.trim_matches('/').contains("//") {
+            return plain;
+        }
         let mut rest: &[String] = &segments;
         let (group, version) = match segments.first().map(String::as_str) {
             Some("api") if segments.len() >= 3 => {
@@ -157,7 +160,8 @@ impl Query {
 
     /// Whether it is set, as upstream reads a boolean: anything but `0` and `false` is true, an empty value too.
     pub fn is_true(&self, key: &str) -> bool {
-        self.has(key) && !matches!(self.get(key), "0" | "false" | "False" | "FALSE" | "f" | "F")
+        let value = self.get(key);
+        self.has(key) && value != "0" && !value.eq_ignore_ascii_case("false")
     }
 }
 

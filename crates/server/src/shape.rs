@@ -14,8 +14,13 @@ use crate::{api::Call, chain::Exchange};
 pub enum Shape {
     /// A `Table` of this version of `meta.k8s.io`.
     Table(&'static str),
-    /// `PartialObjectMetadata`, and its list.
-    Metadata,
+    /// `PartialObjectMetadata` of this version, or its list.
+    Metadata {
+        /// The version of `meta.k8s.io`.
+        api_version: &'static str,
+        /// The list is asked for.
+        is_list: bool,
+    },
 }
 
 /// The shape that `Accept` puts first, if that is not the plain object.
@@ -36,14 +41,17 @@ pub fn wanted(exchange: &Exchange) -> Option<Shape> {
             // Plain, or in a form that is decided on elsewhere.
             (_, "") => return None,
             ("application/json" | "*/*" | "application/*", _) if group == "meta.k8s.io" => {
-                let table = match version {
+                let api_version = match version {
                     "v1beta1" => "meta.k8s.io/v1beta1",
                     "v1" => "meta.k8s.io/v1",
                     _ => continue,
                 };
                 match shape {
-                    "Table" => return Some(Shape::Table(table)),
-                    "PartialObjectMetadata" | "PartialObjectMetadataList" => return Some(Shape::Metadata),
+                    "Table" => return Some(Shape::Table(api_version)),
+                    "PartialObjectMetadata" => return Some(Shape::Metadata { api_version, is_list: false }),
+                    "PartialObjectMetadataList" => {
+                        return Some(Shape::Metadata { api_version, is_list: true });
+                    }
                     _ => {}
                 }
             }
@@ -57,7 +65,8 @@ pub fn wanted(exchange: &Exchange) -> Option<Shape> {
 pub(crate) fn object(call: &Call<'_>, shape: Shape, text: &[u8]) -> Result<Bytes, Status> {
     let tree: Value = serde_json::from_slice(text).map_err(Status::internal)?;
     let shaped = match shape {
-        Shape::Metadata => table::partial(&tree),
+        Shape::Metadata { is_list: true, .. } => return Err(unfit(call, "List", "not a list", "")),
+        Shape::Metadata { api_version, .. } => table::partial(&tree, api_version),
         Shape::Table(version) => table::of_object(
             &call.target.kind,
             &tree,
@@ -72,7 +81,8 @@ pub(crate) fn object(call: &Call<'_>, shape: Shape, text: &[u8]) -> Result<Bytes
 /// A page of a list in the shape.
 pub(crate) fn page(call: &Call<'_>, shape: Shape, page: &registry::ListPage) -> Result<Bytes, Status> {
     let shaped = match shape {
-        Shape::Metadata => table::partial_page(&call.target, page),
+        Shape::Metadata { is_list: false, .. } => return Err(unfit(call, "", "a list", "List")),
+        Shape::Metadata { api_version, .. } => table::partial_page(&call.target, page, api_version),
         Shape::Table(version) => {
             table::of_page(&call.target, page, include(call.exchange)?, call.registry.clock().now(), version)
         }
@@ -104,7 +114,7 @@ impl Events {
         }
         let object = event["object"].take();
         event["object"] = match self.shape {
-            Shape::Metadata => table::partial(&object),
+            Shape::Metadata { api_version, .. } => table::partial(&object, api_version),
             Shape::Table(version) => {
                 let is_first = std::mem::take(&mut self.is_first);
                 table::of_event(&self.kind, &object, self.include, self.clock.now(), version, is_first)
@@ -114,11 +124,21 @@ impl Events {
     }
 }
 
+/// 406: one object was asked for and there are many, or the other way round.
+fn unfit(call: &Call<'_>, wanted: &str, is: &str, suffix: &str) -> Status {
+    let go_type = registry::go_type(&call.target, suffix);
+    let message =
+        format!("you requested PartialObjectMetadata{wanted}, but the requested object is {is} (*{go_type})");
+    Status::failure(406, meta::Reason::NotAcceptable, message)
+}
+
 fn include(exchange: &Exchange) -> Result<IncludeObject, Status> {
     let text = exchange.query.get("includeObject");
     IncludeObject::parse(text).ok_or_else(|| {
         Status::bad_request(format!(
-            "unrecognized includeObject value: {text:?}; use None, Metadata or Object"
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', \
+             'None', or empty",
+            meta::field::quote(text)
         ))
     })
 }

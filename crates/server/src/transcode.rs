@@ -45,9 +45,7 @@ pub(crate) fn read(
 ) -> Result<Value, Status> {
     match media {
         // JSON is YAML, too.
-        Media::Json | Media::Yaml => {
-            yaml::parse(bytes, Limits::REQUEST).map_err(|error| unrecognized(bytes, kind, &error))
-        }
+        Media::Json | Media::Yaml => read_yaml(bytes, kind).map(|it| it.value),
         Media::Protobuf => {
             let lookup = |api_version: &str, sent: &str| match sent {
                 "" => find(schemas, group_version, kind),
@@ -57,6 +55,11 @@ pub(crate) fn read(
                 .map_err(|error| refuse(bytes, kind, &error))
         }
     }
+}
+
+/// A YAML body, or 400.
+pub(crate) fn read_yaml(bytes: &[u8], kind: &str) -> Result<yaml::Document, Status> {
+    yaml::read(bytes, Limits::REQUEST).map_err(|error| unrecognized(bytes, kind, &error))
 }
 
 /// Names what was sent, if the envelope says it, as upstream does.

@@ -11,25 +11,57 @@ use schema::{
     check::{self, FieldValidation},
     json, keep,
     model::{Schema, TypeId},
+    patch::{self, PatchKind},
     prune,
 };
 
-use super::decode::{self, BodyKind};
+use super::{
+    Patch,
+    decode::{self, BodyKind},
+};
 
 /// An object as a client sent it.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// The tree.
     pub value: Value,
-    /// The JSON it was read from, if it was JSON: it tells in which order fields stood.
-    pub text: Option<Bytes>,
-    /// A field is there twice.
-    pub has_duplicates: bool,
+    /// What it was read from.
+    pub source: Source,
+}
+
+/// What a tree was read from: it tells in which order fields stood, and which were there twice.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Something without text of its own.
+    Tree,
+    /// JSON.
+    Json {
+        /// As it was sent.
+        text: Bytes,
+        /// A field is there twice.
+        has_duplicates: bool,
+    },
+    /// YAML.
+    Yaml {
+        /// As it was sent.
+        text: Bytes,
+        /// The complaint about a key that is there twice.
+        duplicate: Option<String>,
+    },
 }
 
 impl From<Value> for Sent {
     fn from(value: Value) -> Self {
-        Self { value, text: None, has_duplicates: false }
+        Self { value, source: Source::Tree }
+    }
+}
+
+impl Source {
+    fn text(&self) -> Option<&Bytes> {
+        match self {
+            Self::Tree => None,
+            Self::Json { text, .. } | Self::Yaml { text, .. } => Some(text),
+        }
     }
 }
 
@@ -49,12 +81,12 @@ pub(super) fn accept(
     validation: FieldValidation,
     sent: Sent,
 ) -> Result<Accepted, Status> {
-    let Sent { mut value, text, has_duplicates } = sent;
+    let Sent { mut value, source } = sent;
     if value.is_null() {
         // To Go this is an object in which nothing is set.
         value = Value::Object(meta::Map::new());
     }
-    if let Some(text) = &text {
+    if let Some(text) = source.text() {
         decode::check_head(want, &value, text)?;
     }
     let object = decode::as_kind(want, value)?;
@@ -63,11 +95,13 @@ pub(super) fn accept(
     };
     let schema = want.schemas.schema();
     let checked = check::check(schema, ty, object).map_err(|it| decode::refused(want, &it.to_string()))?;
-    let found = match text {
+    let unknown = || checked.unknown.iter().map(|it| check::unknown_field(it));
+    let found: Vec<String> = match source {
         _ if validation == FieldValidation::Ignore => Vec::new(),
-        _ if checked.unknown.is_empty() && !has_duplicates => Vec::new(),
-        Some(text) => check::strict_errors(schema, ty, &text),
-        None => checked.unknown.iter().map(|it| check::unknown_field(it)).collect(),
+        Source::Json { has_duplicates, .. } if checked.unknown.is_empty() && !has_duplicates => Vec::new(),
+        Source::Json { text, .. } => check::strict_errors(schema, ty, &text),
+        Source::Yaml { duplicate, .. } => duplicate.into_iter().chain(unknown()).collect(),
+        Source::Tree => unknown().collect(),
     };
     if validation == FieldValidation::Strict && !found.is_empty() {
         return Err(decode::refused(want, &check::strict_message(&found)));
@@ -79,31 +113,43 @@ pub(super) fn accept(
 pub(crate) fn accept_patched(
     want: BodyKind<'_>,
     validation: FieldValidation,
-    patch: &[u8],
-    patched: Value,
+    patch: &Patch,
+    mut patched: Value,
     old: &Value,
 ) -> Result<Accepted, Status> {
     let Some(ty) = want.type_id() else {
         return Ok(Accepted { object: decode::as_kind(want, patched)?, warnings: Vec::new() });
     };
     let schema = want.schemas.schema();
-    let shown = |patched: &Value| String::from_utf8_lossy(&json::to_vec(patched)).into_owned();
-    let refused = |patched: &str, why: &str| {
-        Status::invalid(&GroupKind::new("", ""), "", FieldError::invalid("patch", patched, why))
+    let is_strategic = patch.kind == PatchKind::Strategic;
+    // Built only to be shown: upstream shows the patch where it merged trees, and the result where it merged texts.
+    let refused = |patched: &Value, why: &str| {
+        let shown = match is_strategic {
+            true => patch::shown(&patch.body),
+            false => String::from_utf8_lossy(&json::to_vec(patched)).into_owned(),
+        };
+        Status::invalid(&GroupKind::new("", ""), "", FieldError::invalid("patch", &shown, why))
     };
-    let checked = match check::check_patched(schema, ty, patched.clone(), old) {
+    if is_strategic {
+        // The result is an object of the old one's Go type, whatever the patch calls it.
+        decode::keep_kind(&mut patched, old);
+    } else if let Some(why) = decode::unreadable_kind(want, &patched) {
+        return Err(refused(&patched, &why));
+    }
+    let check = if is_strategic { check::check_merged } else { check::check_patched };
+    let checked = match check(schema, ty, patched.clone(), old) {
         Ok(checked) => checked,
-        Err(error) => return Err(refused(&shown(&patched), &error.to_string())),
+        Err(error) => return Err(refused(&patched, &error.to_string())),
     };
     let mut found = Vec::new();
     if validation != FieldValidation::Ignore {
-        let report = json::parse_report(patch, json::Limits::REQUEST);
+        let report = json::parse_report(&patch.body, json::Limits::REQUEST);
         let duplicates = report.map(|it| it.duplicates).unwrap_or_default();
         found.extend(duplicates.iter().map(|it| check::duplicate_field(it)));
         found.extend(checked.unknown.iter().map(|it| check::unknown_field(it)));
     }
     if validation == FieldValidation::Strict && !found.is_empty() {
-        return Err(refused(&shown(&patched), &check::strict_message(&found)));
+        return Err(refused(&patched, &check::strict_message(&found)));
     }
     let object = decode::as_kind(want, checked.value)?;
     Ok(Accepted { object: settle(want, ty, object), warnings: found })

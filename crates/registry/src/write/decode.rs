@@ -65,21 +65,57 @@ pub(crate) fn as_kind(want: BodyKind<'_>, mut body: Value) -> Result<Value, Stat
 
 /// Upstream reads what the body says that it is, then converts it, and then compares versions.
 fn wrong_kind(want: BodyKind<'_>, kind: &str, sent: &GroupVersion) -> Status {
-    let is_known = want.schemas.kind(&sent.group, sent.version.as_str(), kind).is_some();
     let version = sent.version.as_str();
-    let why = if !is_known && (kind, sent) != (want.kind, want.group_version) {
-        let (api_version, scheme) = (sent.to_string(), "pkg/api/legacyscheme/scheme.go:30");
-        format!("no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}")
-    } else if kind == want.kind {
+    let Some(why) = inconvertible(want, kind, sent) else {
         let expected = want.group_version;
         return Status::bad_request(format!(
             "the API version in the data ({sent}) does not match the expected API version ({expected})"
         ));
-    } else {
-        let package = go_package(&want.group_version.group);
-        format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", want.kind)
     };
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", want.kind))
+}
+
+/// Why what was sent cannot become what is wanted; `None` if it is another version of the same kind.
+fn inconvertible(want: BodyKind<'_>, kind: &str, sent: &GroupVersion) -> Option<String> {
+    let version = sent.version.as_str();
+    if want.schemas.kind(&sent.group, version, kind).is_none() {
+        let (api_version, scheme) = (sent.to_string(), "pkg/api/legacyscheme/scheme.go:30");
+        return Some(format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme {scheme:?}"
+        ));
+    }
+    let package = go_package(&want.group_version.group);
+    let is_same = kind == want.kind;
+    (!is_same)
+        .then(|| format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", want.kind))
+}
+
+/// Why the result of a patch is no object of the wanted kind, if so.
+pub(crate) fn unreadable_kind(want: BodyKind<'_>, patched: &Value) -> Option<String> {
+    if let Some(why) = unreadable_head(patched) {
+        return Some(why);
+    }
+    let kind = Some(object::kind(patched)).filter(|it| !it.is_empty()).unwrap_or(want.kind);
+    let sent = GroupVersion::parse(object::api_version(patched)).filter(|it| !it.version.as_str().is_empty());
+    let sent = sent.as_ref().unwrap_or(want.group_version);
+    if (kind, sent) == (want.kind, want.group_version) { None } else { inconvertible(want, kind, sent) }
+}
+
+/// Kind and version are those of the old object, if they are texts at all.
+pub(crate) fn keep_kind(patched: &mut Value, old: &Value) {
+    let Value::Object(map) = patched else { return };
+    for field in ["apiVersion", "kind"] {
+        if matches!(map.get(field), None | Some(Value::String(_) | Value::Null))
+            && let Some(own) = old.get(field)
+        {
+            map.insert(field.to_owned(), own.clone());
+        }
+    }
+}
+
+/// What upstream calls the type of the target's objects, or of something that belongs to them: `core.PodList`.
+pub fn go_type(target: &Target, suffix: &str) -> String {
+    format!("{}.{}{suffix}", go_package(&target.kind.definition.group), target.kind.definition.kind)
 }
 
 /// Where upstream keeps the types of a group that belong to no version.
@@ -111,7 +147,12 @@ pub fn unreadable_head(body: &Value) -> Option<String> {
             "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go {place}"
         ))
     };
-    let Value::Object(map) = body else { return complain(body, format!("value of {HEAD}")) };
+    let map = match body {
+        Value::Object(map) => map,
+        // To Go this is an object in which nothing is set.
+        Value::Null => return None,
+        other => return complain(other, format!("value of {HEAD}")),
+    };
     for field in ["apiVersion", "kind"] {
         match map.get(field) {
             None | Some(Value::Null | Value::String(_)) => {}

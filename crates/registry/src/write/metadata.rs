@@ -2,11 +2,11 @@
 //! of the kind join in so that one answer says everything.
 
 use jiff::Timestamp;
-use meta::{FieldError, Status, Value, object, validate};
+use meta::{FieldError, Reason, Status, Value, object, validate};
 use rand::RngExt;
 use uuid::Uuid;
 
-use crate::{Target, rules};
+use crate::{Target, resource_version, rules};
 
 /// Upstream's alphabet for generated names: no vowels, no look-alikes.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -55,6 +55,17 @@ pub(crate) fn stamp_new(object: &mut Value, now: Timestamp) {
     }
     metadata.insert("uid".to_owned(), Value::from(Uuid::new_v4().to_string()));
     metadata.insert("creationTimestamp".to_owned(), Value::from(meta::time::format_time(now)));
+}
+
+/// 500, as upstream, for a new object that says at which state it is.
+pub(crate) fn check_unversioned(resource_version: &str) -> Result<(), Status> {
+    match resource_version.parse::<u64>() {
+        Ok(0) | Err(_) => Ok(()),
+        Ok(_) => {
+            let why = "resourceVersion should not be set on objects to be created";
+            Err(Status::failure(500, Reason::Unknown, why))
+        }
+    }
 }
 
 /// The prefix, if the server is to make up the name.
@@ -118,6 +129,7 @@ pub(crate) fn check_put(target: &Target, object: &Value, old: Option<&Value>) ->
         return Ok(object.clone());
     };
     check_uid(target, object, old)?;
+    resource_version::check_own(wanted)?;
     if matches!(wanted, "" | "0") {
         if !target.kind.strategy.can_update_unconditionally {
             let error = FieldError::invalid_shown(
@@ -139,6 +151,7 @@ pub(crate) fn check_put(target: &Target, object: &Value, old: Option<&Value>) ->
 pub(crate) fn check_patched(target: &Target, object: &Value, old: &Value) -> Result<(), Status> {
     check_uid(target, object, old)?;
     let wanted = object::resource_version(object);
+    resource_version::check_own(wanted)?;
     if !wanted.is_empty() && wanted != object::resource_version(old) {
         return Err(Status::modified(&target.kind.resource, &target.name));
     }

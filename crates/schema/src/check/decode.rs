@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Checked, DecodeError, MAX_REPORTED, go_name, scalar};
+use super::{Checked, DecodeError, MAX_REPORTED, Words, go_name, scalar, unstructured};
 use crate::{
     Map, Value, json, keep,
     model::{Field, ListKind, ListType, MapType, ObjectType, Scalar, Schema, Type, TypeId},
@@ -17,6 +17,7 @@ pub(super) fn decode(
     ty: TypeId,
     value: Value,
     old: Option<&Value>,
+    words: Words,
 ) -> Result<Checked, DecodeError> {
     // Objects without fields of other releases, nearly all, need no comparison.
     let olds: Vec<&Value> = old.filter(|it| keep::has_unknown(schema, ty, it)).into_iter().collect();
@@ -28,6 +29,7 @@ pub(super) fn decode(
         unknown: Vec::new(),
         is_silent: false,
         complaint: None,
+        words,
     };
     let value = decoder.value(ty, None, value, &olds).map_err(DecodeError)?;
     match decoder.complaint {
@@ -47,6 +49,7 @@ struct Decoder<'a> {
     /// Inside types with a decoder of their own unknown fields are not reported.
     is_silent: bool,
     complaint: Option<String>,
+    words: Words,
 }
 
 impl<'a> Decoder<'a> {
@@ -65,6 +68,9 @@ impl<'a> Decoder<'a> {
             (Type::Map(map_type), Value::Object(map)) => self.map(map_type, go, map, olds),
             (Type::List(list), Value::Array(items)) => self.list(list, go, items, olds),
             (Type::Scalar(scalar), value) => self.scalar(*scalar, go, value),
+            (Type::Object(_) | Type::Map(_) | Type::List(_), value) if self.words == Words::Unstructured => {
+                Err(unstructured::of_structure(self.schema, ty, &value))
+            }
             (Type::Object(_) | Type::Map(_) | Type::List(_), value) => {
                 let go = go.map_or_else(|| go_name::of(self.schema, ty), str::to_owned);
                 self.complain(json::type_name(&value), &go);
@@ -156,6 +162,8 @@ impl<'a> Decoder<'a> {
     }
 
     fn scalar(&mut self, scalar: Scalar, go: Option<&str>, value: Value) -> Result<Value, String> {
+        // Only who reads trees asks what it was.
+        let sent = (self.words == Words::Unstructured).then(|| value.clone());
         match scalar::read(scalar, value) {
             Ok(value) => Ok(value),
             Err(scalar::Problem::Unreadable(why)) => Err(why),
@@ -163,6 +171,9 @@ impl<'a> Decoder<'a> {
                 // The field's own decoder complains, and the outer one says where.
                 let place = self.place();
                 Err(format!("json: cannot unmarshal {what} into Go {place} of type {go}"))
+            }
+            Err(scalar::Problem::Type { go: own, .. }) if let Some(sent) = &sent => {
+                Err(unstructured::of_scalar(scalar, go.unwrap_or(own), sent))
             }
             Err(scalar::Problem::Type { what, go: own }) => {
                 self.complain(&what, go.unwrap_or(own));

@@ -40,14 +40,16 @@ struct FieldPlace<'a> {
 
 /// The object as the patch wants it. `ty` is the type of the object.
 pub fn apply(schema: &Schema, ty: TypeId, patch: &Value, original: &Value) -> Result<Value, PatchError> {
-    let Value::Object(patch) = patch else {
-        return Err(match patch {
-            Value::Null => PatchError::Malformed("invalid JSON document".to_owned()),
-            other => PatchError::Malformed(format!(
+    let patch = match patch {
+        Value::Object(patch) => patch,
+        // To Go this is a map with nothing in it.
+        Value::Null => return Ok(original.clone()),
+        other => {
+            return Err(PatchError::Malformed(format!(
                 "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
                 type_name(other)
-            )),
-        });
+            )));
+        }
     };
     let original = original.as_object().cloned().unwrap_or_default();
     merge_map(Place { schema, ty: Some(ty) }, original, patch.clone()).map(Value::Object)

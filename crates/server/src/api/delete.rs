@@ -4,17 +4,17 @@ use bytes::Bytes;
 use meta::{Reason, Status, Value};
 use registry::{DeleteOptions, Deleted};
 
-use super::{Call, options};
+use super::{Call, options, write::written_format};
 use crate::{
     admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
-    negotiate,
+    negotiate, shape,
 };
 
 /// `DELETE …/{name}`
 pub(super) async fn delete(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let format = written_format(call)?;
     let options = read_options(call, body).await?;
     let admit = Admitter::of_delete(call, &options);
     let warning = call.registry.warning_on_delete(&call.target, &options);
@@ -22,7 +22,10 @@ pub(super) async fn delete(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
         Deleted::Gone { uid } => {
             Bytes::from(Status::deleted(call.resource(), &call.target.name, &uid).to_json())
         }
-        Deleted::Marked(text) | Deleted::Last(text) => text,
+        Deleted::Marked(text) | Deleted::Last(text) => match shape::wanted(call.exchange) {
+            Some(wanted) => shape::object(call, wanted, &text)?,
+            None => text,
+        },
     };
     call.record.response_object(&text);
     let answer = answer::json(call.exchange, 200, text, format);

@@ -106,6 +106,10 @@ pub(super) fn delete(query: &Query) -> Result<DeleteOptions, Status> {
 }
 
 pub(super) fn list(query: &Query) -> Result<ListOptions, Status> {
+    if query.has("timeoutSeconds") {
+        // Lists do not use it, but it must be a number.
+        number(query.get("timeoutSeconds"))?;
+    }
     let limit = match query.get("limit") {
         "" => None,
         text => Some(number(text)?),
@@ -117,18 +121,23 @@ pub(super) fn list(query: &Query) -> Result<ListOptions, Status> {
         continue_token: query.get("continue").to_owned(),
         resource_version: query.get("resourceVersion").to_owned(),
         resource_version_match: query.get("resourceVersionMatch").to_owned(),
+        send_initial_events: initial_events(query),
     })
 }
 
+fn initial_events(query: &Query) -> Option<bool> {
+    query.has("sendInitialEvents").then(|| query.is_true("sendInitialEvents"))
+}
+
 pub(super) fn watch(query: &Query) -> Result<WatchOptions, Status> {
-    let send_initial_events = query.has("sendInitialEvents").then(|| query.is_true("sendInitialEvents"));
     Ok(WatchOptions {
         labels: labels(query)?,
         fields: fields(query)?,
         resource_version: query.get("resourceVersion").to_owned(),
         resource_version_match: query.get("resourceVersionMatch").to_owned(),
         allow_bookmarks: query.is_true("allowWatchBookmarks"),
-        send_initial_events,
+        send_initial_events: initial_events(query),
+        continue_token: query.get("continue").to_owned(),
     })
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
     let options = options::write(call.exchange, "UpdateOptions", &admit)?;
     let (scale, warnings) = call.read_accepted(&options, body).await?;
     let text = call.registry.update_scale(&call.target, &options, scale).await?;
-    Ok(answer_written(call, Written { text, is_new: false, warnings }, format))
+    answer_written(call, Written { text, is_new: false, warnings }, format)
 }
 
 pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
@@ -37,12 +37,12 @@ pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answ
     let options = options::patch(call.exchange, kind, &admit)?;
     let body = call.read(body).await?;
     let written = if kind == PatchKind::Apply {
-        let config = configuration(&body)?;
+        let config = configuration(&body, options.field_validation)?;
         let force = call.exchange.query.is_true("force");
         let text = call.registry.apply_scale(&call.target, &options, &config, force).await?;
         Written { text, is_new: false, warnings: Vec::new() }
     } else {
         call.registry.patch_scale(&call.target, &options, &Patch { kind, body }).await?
     };
-    Ok(answer_written(call, written, format))
+    answer_written(call, written, format)
 }

@@ -2,14 +2,14 @@
 
 use meta::{Status, Value};
 use registry::{Patch, Written};
-use schema::patch::PatchKind;
+use schema::{check::FieldValidation, patch::PatchKind, yaml};
 
 use super::{Call, options};
 use crate::{
     admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
-    negotiate,
+    negotiate, shape,
 };
 
 /// The patch languages of built-in kinds, as upstream lists them.
@@ -17,40 +17,40 @@ const PATCHES: [PatchKind; 4] = [PatchKind::Json, PatchKind::Merge, PatchKind::S
 
 /// `POST …`
 pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let format = written_format(call)?;
     negotiate::request(&call.exchange.headers)?;
     let admit = Admitter::of(call);
     let options = options::write(call.exchange, "CreateOptions", &admit)?;
     let object = call.read_sent(body).await?;
     let written = call.registry.create(&call.target, &options, object).await?;
-    Ok(answer_written(call, written, format))
+    answer_written(call, written, format)
 }
 
 /// `PUT …/{name}`
 pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let format = written_format(call)?;
     let admit = Admitter::of(call);
     let options = options::write(call.exchange, "UpdateOptions", &admit)?;
     let object = call.read_sent(body).await?;
     let written = call.registry.update(&call.target, &options, object).await?;
-    Ok(answer_written(call, written, format))
+    answer_written(call, written, format)
 }
 
 /// `PATCH …/{name}`
 pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let kind = patch_kind(call)?;
-    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
+    let format = written_format(call)?;
     let admit = Admitter::of(call);
     let options = options::patch(call.exchange, kind, &admit)?;
     let body = call.read(body).await?;
     let written = if kind == PatchKind::Apply {
-        let config = configuration(&body)?;
+        let config = configuration(&body, options.field_validation)?;
         let force = call.exchange.query.is_true("force");
         call.registry.apply(&call.target, &options, &config, force).await?
     } else {
         call.registry.patch(&call.target, &options, &Patch { kind, body }).await?
     };
-    Ok(answer_written(call, written, format))
+    answer_written(call, written, format)
 }
 
 /// `PUT /api/v1/namespaces/{name}/finalize`
@@ -60,7 +60,7 @@ pub(super) async fn finalize(call: &mut Call<'_>, body: RequestBody) -> Result<A
     let options = options::write(call.exchange, "UpdateOptions", &admit)?;
     let (object, warnings) = call.read_accepted(&options, body).await?;
     let text = call.registry.finalize(&call.target, &options, &object).await?;
-    Ok(answer_written(call, Written { text, is_new: false, warnings }, format))
+    answer_written(call, Written { text, is_new: false, warnings }, format)
 }
 
 /// The patch language that is sent, or 415.
@@ -73,14 +73,48 @@ pub(super) fn patch_kind(call: &Call<'_>) -> Result<PatchKind, Status> {
 }
 
 /// What is to be applied.
-pub(super) fn configuration(body: &[u8]) -> Result<Value, Status> {
-    schema::yaml::parse(body, schema::json::Limits::REQUEST)
-        .map_err(|it| Status::bad_request(format!("error decoding YAML: {it}")))
+pub(super) fn configuration(body: &[u8], validation: FieldValidation) -> Result<Value, Status> {
+    let refuse = |why: String| Status::bad_request(format!("error decoding YAML: {why}"));
+    let document = yaml::read(body, schema::json::Limits::REQUEST)
+        .map_err(|why| refuse(format!("error converting YAML to JSON: {why}")))?;
+    if let Some(duplicate) = document.duplicate
+        && validation == FieldValidation::Strict
+    {
+        return Err(Status::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {duplicate}"
+        )));
+    }
+    match document.value {
+        Value::Object(_) => Ok(document.value),
+        // To Go this is an object in which nothing is set.
+        Value::Null => Ok(Value::Object(meta::Map::new())),
+        other => Err(refuse(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type \
+             map[string]interface {{}}",
+            schema::json::type_name(&other)
+        ))),
+    }
 }
 
-pub(super) fn answer_written(call: &mut Call<'_>, written: Written, format: negotiate::Format) -> Answer {
+/// The form of the answer to a write: plain, unless a shape is asked for.
+pub(super) fn written_format(call: &Call<'_>) -> Result<negotiate::Format, Status> {
+    match shape::wanted(call.exchange) {
+        Some(_) => Ok(negotiate::Format::default()),
+        None => negotiate::response(&call.exchange.headers, &call.exchange.query),
+    }
+}
+
+pub(super) fn answer_written(
+    call: &mut Call<'_>,
+    written: Written,
+    format: negotiate::Format,
+) -> Result<Answer, Status> {
     let Written { text, is_new, warnings } = written;
     call.record.response_object(&text);
+    let text = match shape::wanted(call.exchange) {
+        Some(wanted) if call.target.subresource.is_empty() => shape::object(call, wanted, &text)?,
+        _ => text,
+    };
     let answer = answer::json(call.exchange, if is_new { 201 } else { 200 }, text, format);
-    warnings.iter().fold(answer, |answer, warning| answer.warn(warning))
+    Ok(warnings.iter().fold(answer, |answer, warning| answer.warn(warning)))
 }

@@ -96,7 +96,7 @@ async fn resource_versions_mean_what_they_mean_upstream() {
     assert_eq!(names(&server.get(&newer).await.expect(200).json()).len(), 3);
     assert_eq!(names(&server.get(&format!("{MAPS}?resourceVersion=0")).await.expect(200).json()).len(), 3);
     server.get(&format!("{MAPS}?resourceVersion=x")).await.expect(400);
-    server.get(&format!("{MAPS}?resourceVersionMatch=Exact")).await.expect(400);
+    server.get(&format!("{MAPS}?resourceVersionMatch=Exact")).await.expect(422);
     let future = Revision::new(1_000_000);
     let answered = server.get(&format!("{MAPS}?resourceVersion={future}")).await.expect(504);
     assert!(answered.message().contains("Too large resource version"), "{}", answered.message());

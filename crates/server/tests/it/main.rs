@@ -5,6 +5,7 @@ mod admission;
 mod apply;
 mod defaults;
 mod deletion;
+mod edges;
 mod harness;
 mod lists;
 mod pods;
