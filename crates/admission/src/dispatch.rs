@@ -150,7 +150,7 @@ impl Dispatcher {
         if !hook.has_conditions {
             return Ok(Some(resource));
         }
-        // Decision 0020: whether the conditions hold is not known, which is upstream's case of a failed evaluation.
+        // Decision 0023: whether the conditions hold is not known, which is upstream's case of a failed evaluation.
         let why = format!(
             "webhook {} of {} has matchConditions, which this server does not evaluate",
             quote(&hook.name),

@@ -44,7 +44,7 @@ pub struct Hook {
     pub(crate) can_run_dry: bool,
     /// It wants to be asked again when others changed the object after it.
     pub(crate) is_reinvoked: bool,
-    /// It has conditions that this server cannot evaluate. Decision 0020.
+    /// It has conditions that this server cannot evaluate. Decision 0023.
     pub(crate) has_conditions: bool,
     is_exact: bool,
     rules: Vec<Rule>,

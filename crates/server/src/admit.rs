@@ -157,7 +157,7 @@ impl Admitter {
         options
     }
 
-    /// Decision 0020.
+    /// Decision 0023.
     fn warn_of_conditions(&self, object: &Value) {
         let is_configuration = &*self.resource.group == "admissionregistration.k8s.io"
             && self.resource.resource.ends_with("webhookconfigurations");
