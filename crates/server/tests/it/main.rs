@@ -3,6 +3,7 @@
 
 mod admission;
 mod apply;
+mod bombs;
 mod defaults;
 mod deletion;
 mod edges;
