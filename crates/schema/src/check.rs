@@ -93,6 +93,11 @@ pub fn check_merged(schema: &Schema, ty: TypeId, value: Value, old: &Value) -> R
     decode::decode(schema, ty, value, Some(old), Words::Unstructured)
 }
 
+/// Whether Go reads the text as a duration: `1h30m`.
+pub(crate) fn is_go_duration(text: &str) -> bool {
+    scalar::duration(text).is_ok()
+}
+
 /// `unknown field "spec.nope"`
 pub fn unknown_field(path: &str) -> String {
     format!("unknown field {}", meta::field::quote(path))

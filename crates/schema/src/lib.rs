@@ -3,12 +3,13 @@
 //!
 //! Pure: no async, no I/O, no clock, and everything is bounded, because all of it works on what strangers send.
 //! Deliberately not here: what a resource is called and how it is stored.
-//! Start reading at [`json`], [`model`], [`check`], [`patch`] and [`apply`].
+//! Start reading at [`json`], [`model`], [`check`], [`patch`] and [`apply`]; [`custom`] is what users define.
 #![warn(missing_docs)]
 
 pub mod apply;
 pub mod check;
 pub mod convert;
+pub mod custom;
 pub mod default;
 mod go_text;
 pub mod json;

@@ -205,6 +205,36 @@ impl Schema {
         id
     }
 
+    /// Adds a type of another schema and all that it refers to.
+    pub fn import(&mut self, other: &Self, id: TypeId) -> TypeId {
+        self.import_seen(other, id, &mut HashMap::new())
+    }
+
+    fn import_seen(&mut self, other: &Self, id: TypeId, seen: &mut HashMap<TypeId, TypeId>) -> TypeId {
+        if let Some(known) = seen.get(&id) {
+            return *known;
+        }
+        // Reserved first: types may refer to themselves.
+        let own = self.add(Type::Any);
+        seen.insert(id, own);
+        let mut ty = other.get(id).clone();
+        match &mut ty {
+            Type::Scalar(_) | Type::Any => {}
+            Type::Map(map) => map.value = self.import_seen(other, map.value, seen),
+            Type::List(list) => list.element = self.import_seen(other, list.element, seen),
+            Type::Object(object) => {
+                for field in &mut object.fields {
+                    field.ty = self.import_seen(other, field.ty, seen);
+                }
+                for inlined in &mut object.inlined {
+                    inlined.ty = self.import_seen(other, inlined.ty, seen);
+                }
+            }
+        }
+        self.types[own.0 as usize] = ty;
+        own
+    }
+
     /// How many types there are.
     pub fn len(&self) -> usize {
         self.types.len()

@@ -141,7 +141,7 @@ fn bad_base64(text: &[u8]) -> Option<usize> {
 }
 
 /// `1h30m`, `-1.5s`, `0`: what Go reads as a duration.
-fn duration(text: &str) -> Result<(), String> {
+pub(super) fn duration(text: &str) -> Result<(), String> {
     let invalid = || format!("time: invalid duration {}", meta::field::quote(text));
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
