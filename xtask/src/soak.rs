@@ -70,6 +70,22 @@ const SOAKS: &[Soak] = &[
         rounds: 10_000,
         about: "garbage collection of random graphs against a model, with and without faults (rounds = objects)",
     },
+    Soak {
+        name: "crd-flips",
+        package: "server",
+        target: IT,
+        filter: "custom::a_put_that_commits_after_a_flip",
+        rounds: 200,
+        about: "storage versions of a custom resource flip under write load (rounds = flips)",
+    },
+    Soak {
+        name: "definitions",
+        package: "server",
+        target: IT,
+        filter: "custom::many_definitions",
+        rounds: 1_000,
+        about: "custom resource definitions are established together (rounds = definitions)",
+    },
 ];
 
 /// Runs one, or lists them all.

@@ -45,11 +45,7 @@ pub struct Change {
 
 impl Change {
     /// Nothing, if there was and is nothing to see.
-    pub(crate) fn new(
-        revision: Revision,
-        before: Option<Arc<Item>>,
-        after: Option<Arc<Item>>,
-    ) -> Option<Self> {
+    pub fn new(revision: Revision, before: Option<Arc<Item>>, after: Option<Arc<Item>>) -> Option<Self> {
         let is_visible = before.is_some() || after.is_some();
         is_visible.then(|| Self {
             revision,

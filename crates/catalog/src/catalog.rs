@@ -106,13 +106,13 @@ impl Catalog {
     }
 
     /// A resource in a version.
-    pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Served> {
+    pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Served>> {
         let position = self.version(group, version)?.resources.get(resource)?;
         Some(&self.served[*position])
     }
 
     /// The resource whose objects are of a kind.
-    pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Served> {
+    pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Served>> {
         let position = self.version(group, version)?.kinds.get(kind)?;
         Some(&self.served[*position])
     }

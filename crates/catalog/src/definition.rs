@@ -65,6 +65,8 @@ pub enum Origin {
     Kubernetes,
     /// This project: always served, whatever the release and the flags say.
     Convoy,
+    /// A user: served as the definition says that the user stored.
+    User,
 }
 
 /// A resource in one served version.

@@ -10,12 +10,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use meta::GroupVersion;
+use meta::{GroupVersion, Release};
 use schema::model::{Field, ListKind, Scalar, Schema, Type, TypeId};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{Catalog, Schemas, Served, Verb};
+use crate::{Catalog, Origin, Schemas, Served, Verb};
 
 const COMPONENTS: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -72,8 +72,13 @@ impl OpenApi {
     }
 }
 
+/// The document of a group and version that users define: their kinds, with their schemas.
+pub fn custom_document(schemas: &Schemas, kinds: &[(Arc<Served>, Value)], release: Release) -> Bytes {
+    Bytes::from(Document::new(schemas).build_custom(kinds, release).to_string())
+}
+
 /// `api/v1`, `apis/apps/v1`
-fn path_of(group_version: &GroupVersion) -> String {
+pub fn path_of(group_version: &GroupVersion) -> String {
     if group_version.group.is_empty() {
         format!("api/{group_version}")
     } else {
@@ -99,8 +104,69 @@ impl<'a> Document<'a> {
     fn build(mut self, catalog: &Catalog, group_version: &GroupVersion) -> Value {
         let mut paths = Map::new();
         for served in catalog.served().iter().filter(|it| it.group_version() == *group_version) {
-            self.add_paths(&mut paths, served);
+            let definition = &served.definition;
+            let version = served.version.as_str();
+            let object = self.kind_reference(&definition.group, version, &definition.kind);
+            let list = self.kind_reference(&definition.group, version, &definition.list_kind);
+            self.add_paths(&mut paths, served, &object, &list);
         }
+        self.finish(&paths, catalog.release())
+    }
+
+    /// The document of a group and version that users define: their schemas as they wrote them.
+    fn build_custom(mut self, kinds: &[(Arc<Served>, Value)], release: Release) -> Value {
+        let mut paths = Map::new();
+        for (served, schema) in kinds {
+            let (object, list) = self.add_custom(served, schema);
+            self.add_paths(&mut paths, served, &object, &list);
+        }
+        self.finish(&paths, release)
+    }
+
+    /// Adds the components of a custom kind and of its list; the answer is references to them.
+    fn add_custom(&mut self, served: &Served, schema: &Value) -> (Value, Value) {
+        let definition = &served.definition;
+        let (group, version) = (&*definition.group, served.version.as_str());
+        let reversed: Vec<&str> = group.rsplit('.').collect();
+        let name = |kind: &str| format!("{}.{version}.{kind}", reversed.join("."));
+        let mut metadata = |kind: &str| match self.schema.find(&format!("{META}.{kind}")) {
+            Some(id) => json!({ "allOf": [self.reference(id)] }),
+            None => json!({"type": "object"}),
+        };
+        let (of_object, of_list) = (metadata("ObjectMeta"), metadata("ListMeta"));
+        let text = |about: &str| json!({"type": "string", "description": about});
+        let (about_version, about_kind) = (
+            "The version of the schema of this object, such as apps/v1.",
+            "The kind of this object, such as Deployment.",
+        );
+        let mut object = match schema {
+            Value::Object(_) => schema.clone(),
+            _ => json!({"type": "object"}),
+        };
+        for (field, described) in
+            [("apiVersion", text(about_version)), ("kind", text(about_kind)), ("metadata", of_object)]
+        {
+            object["properties"][field] = described;
+        }
+        object["x-kubernetes-group-version-kind"] = json!([kind_value(group, version, &definition.kind)]);
+        let reference = json!({ "$ref": format!("{COMPONENTS}{}", name(&definition.kind)) });
+        let list = json!({
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": text(about_version),
+                "kind": text(about_kind),
+                "metadata": of_list,
+                "items": {"type": "array", "items": reference},
+            },
+            "x-kubernetes-group-version-kind": [kind_value(group, version, &definition.list_kind)],
+        });
+        self.components.insert(name(&definition.kind), object);
+        self.components.insert(name(&definition.list_kind), list);
+        (reference, json!({ "$ref": format!("{COMPONENTS}{}", name(&definition.list_kind)) }))
+    }
+
+    fn finish(mut self, paths: &Map<String, Value>, release: Release) -> Value {
         for options in ["DeleteOptions", "Status"] {
             if let Some(id) = self.schema.find(&format!("{META}.{options}")) {
                 self.reference(id);
@@ -111,7 +177,7 @@ impl<'a> Document<'a> {
         }
         json!({
             "openapi": "3.0.0",
-            "info": {"title": "Kubernetes", "version": format!("v{}.0", catalog.release())},
+            "info": {"title": "Kubernetes", "version": format!("v{release}.0")},
             "paths": paths,
             "components": {
                 "schemas": self.components,
@@ -127,11 +193,9 @@ impl<'a> Document<'a> {
         })
     }
 
-    fn add_paths(&mut self, paths: &mut Map<String, Value>, served: &Served) {
+    fn add_paths(&mut self, paths: &mut Map<String, Value>, served: &Served, object: &Value, list: &Value) {
         let definition = &served.definition;
         let gvk = kind_value(&definition.group, served.version.as_str(), &definition.kind);
-        let object = self.kind_reference(&definition.group, served.version.as_str(), &definition.kind);
-        let list = self.kind_reference(&definition.group, served.version.as_str(), &definition.list_kind);
         let root = format!("/{}", path_of(&served.group_version()));
         let scope = if definition.namespaced { "/namespaces/{namespace}" } else { "" };
         let all = format!("{root}{scope}/{}", definition.resource);
@@ -142,18 +206,21 @@ impl<'a> Document<'a> {
         let on_one = verbs(&[Verb::Get, Verb::Update, Verb::Patch, Verb::Delete]);
         if definition.namespaced && served.verbs.contains(Verb::List) {
             let path = format!("{root}/{}", definition.resource);
-            paths.insert(path, path_item(&[Verb::List], &gvk, &object, &list));
+            paths.insert(path, path_item(&[Verb::List], &gvk, object, list));
         }
         if !on_all.is_empty() {
-            paths.insert(all.clone(), path_item(&on_all, &gvk, &object, &list));
+            paths.insert(all.clone(), path_item(&on_all, &gvk, object, list));
         }
         if !on_one.is_empty() {
-            paths.insert(format!("{all}/{{name}}"), path_item(&on_one, &gvk, &object, &list));
+            paths.insert(format!("{all}/{{name}}"), path_item(&on_one, &gvk, object, list));
         }
         for subresource in &served.subresources {
             let own = subresource.group_version.clone().unwrap_or_else(|| served.group_version());
             let gvk = kind_value(&own.group, own.version.as_str(), &subresource.kind);
-            let object = self.kind_reference(&own.group, own.version.as_str(), &subresource.kind);
+            let object = match &subresource.group_version {
+                None if definition.origin == Origin::User => object.clone(),
+                _ => self.kind_reference(&own.group, own.version.as_str(), &subresource.kind),
+            };
             let verbs: Vec<Verb> = subresource.verbs.iter().collect();
             let path = format!("{all}/{{name}}/{}", subresource.name);
             paths.insert(path, path_item(&verbs, &gvk, &object, &object));

@@ -16,7 +16,9 @@ use serde_json::json;
 use store::{CommitError, Require, Store, Txn};
 
 use crate::{
-    ListOptions, ListPage, Registry, Target, WriteOptions, limits, outcome,
+    ListOptions, ListPage, Registry, Target, WriteOptions,
+    custom::prepare,
+    limits, outcome,
     resource_version::Wanted,
     serve,
     strategy::Special,
@@ -110,10 +112,11 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
         admit: &dyn Admit,
-        item: &Item,
+        item: &Arc<Item>,
     ) -> Result<Deleted, Setback> {
-        // Only metadata changes, so the object stays in the version in which it is.
-        let old = serve::stored_tree(item);
+        // Only metadata changes, so an object of a built-in kind stays in the version in which it is.
+        let shown = self.presented_at_best(target, item).await;
+        let old = serve::stored_tree(&shown);
         check_preconditions(target, options, &old)?;
         if self.config.namespace_lifecycle && is_protected_namespace(target) {
             let why = "this namespace may not be deleted";
@@ -122,21 +125,21 @@ impl Registry {
         admit.delete(target, &old).await?;
         let is_dry = !options.dry_run.is_empty();
         match self.plan(target, options, &old) {
-            Plan::Nothing => Ok(Deleted::Marked(serve::object(target, item))),
+            Plan::Nothing => Ok(Deleted::Marked(serve::object(target, &shown))),
             Plan::Mark(object) if is_dry => {
                 let shown = target.kind.converter().convert(object, &target.group_version.to_string());
                 Ok(Deleted::Marked(Bytes::from(serde_json::to_vec(&shown).expect("a tree must serialize"))))
             }
             Plan::Mark(object) => {
                 let state = Require::At(target.key(), item.revision());
-                self.put(target, self.encode(target, &object, None)?, state).await.map(Deleted::Marked)
+                self.put(target, &object, None, state).await.map(Deleted::Marked)
             }
             Plan::Remove => {
                 if !is_dry {
                     self.remove(target, item).await?;
                 }
                 if target.kind.strategy.returns_deleted {
-                    return Ok(Deleted::Last(serve::object(target, item)));
+                    return Ok(Deleted::Last(serve::object(target, &shown)));
                 }
                 Ok(Deleted::Gone { uid: object::uid(&old).to_owned() })
             }
@@ -156,6 +159,10 @@ impl Registry {
     }
 
     fn plan(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Plan {
+        if target.kind.strategy.special == Special::Definition && !object::is_deleting(old) {
+            // It stays until its objects are gone.
+            return Plan::Mark(self.marked(target, old, 0));
+        }
         let grace = grace_period(target, options, old);
         let is_deleting = object::is_deleting(old);
         let left = object::meta_number(old, "deletionGracePeriodSeconds");
@@ -188,6 +195,11 @@ impl Registry {
         if generation > 0 {
             metadata.insert("generation".to_owned(), Value::from(generation + 1));
         }
+        if target.kind.strategy.special == Special::Definition {
+            metadata.insert("generation".to_owned(), Value::from(generation));
+            prepare::mark_deleted(&mut object, &meta::time::format_time(until));
+            return object;
+        }
         if target.kind.strategy.special == Special::Namespace {
             metadata.remove("deletionGracePeriodSeconds");
             let status = object::child_mut(object::as_map_mut(&mut object), "status");
@@ -210,7 +222,8 @@ impl Registry {
         list: &ListOptions,
     ) -> Result<ListPage, Status> {
         self.reach(Wanted::Consistent).await?;
-        let page = self.list(target, list).await?;
+        // What cannot be converted can be deleted.
+        let page = self.list_at_best(target, list).await?;
         let mut running = FuturesUnordered::new();
         for item in page.items.clone() {
             if running.len() >= limits::DELETE_WORKERS {

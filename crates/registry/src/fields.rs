@@ -3,7 +3,7 @@
 use cache::{FieldSpec, Item};
 use meta::{FieldSelector, Status};
 
-use crate::Kind;
+use crate::{Kind, Target};
 
 /// The selectable fields of a kind: the name in a selector and, behind the arrow where it differs, the path in the object.
 /// A value behind `=` stands for an absent field.
@@ -63,6 +63,10 @@ pub(crate) fn selectable(group: &str, resource: &str) -> Vec<FieldSpec> {
 
 /// The value of a selectable field of an object.
 pub(crate) fn value<'a>(kind: &Kind, item: &'a Item, field: &str) -> Option<&'a str> {
+    if kind.custom.is_some() {
+        let position = kind.collection()?.field_position(field)?;
+        return Some(item.field(position));
+    }
     let fields = table(&kind.definition.group, &kind.definition.resource);
     let position = fields.iter().position(|it| name_of(it) == field)?;
     match item.field(position) {
@@ -77,16 +81,22 @@ fn name_of(line: &'static str) -> &'static str {
 }
 
 /// Refuses a selector on a field that cannot be selected by, in upstream's words.
-pub(crate) fn check(kind: &Kind, selector: &FieldSelector) -> Result<(), Status> {
+pub(crate) fn check(target: &Target, selector: &FieldSelector) -> Result<(), Status> {
+    let kind = &target.kind;
+    let version = target.group_version.version.as_str();
+    let custom = kind.custom.as_deref().and_then(|it| it.version(version));
+    let is_custom = |field: &str| custom.is_some_and(|it| it.selectable.iter().any(|it| it == field));
     let fields = table(&kind.definition.group, &kind.definition.resource);
     for requirement in selector.requirements() {
         let field = requirement.field.as_str();
         let is_known = matches!(field, "metadata.name")
             || (field == "metadata.namespace" && kind.is_namespaced())
             || fields.iter().any(|it| name_of(it) == field)
+            || is_custom(field)
             || (field == "name" && &*kind.definition.resource == "namespaces");
         if !is_known {
-            return Err(Status::bad_request(refusal(field, kind, fields.is_empty())));
+            let is_plain = fields.is_empty() && kind.custom.is_none();
+            return Err(Status::bad_request(refusal(field, kind, is_plain)));
         }
     }
     Ok(())

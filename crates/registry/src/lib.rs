@@ -7,6 +7,7 @@
 
 pub mod continue_token;
 pub mod convert;
+pub mod custom;
 pub mod defaults;
 pub mod delete;
 pub mod events;
@@ -57,6 +58,7 @@ pub struct Registry {
     pub(crate) clock: SharedClock,
     pub(crate) config: RegistryConfig,
     pub(crate) event_leases: events::EventLeases,
+    pub(crate) webhooks: Arc<dyn custom::Webhooks>,
 }
 
 /// Settings of the registry.
@@ -81,7 +83,15 @@ impl Registry {
         config: RegistryConfig,
     ) -> Self {
         let event_leases = events::EventLeases::new(config.event_ttl);
-        Self { kinds, store, cache, encodings, clock, config, event_leases }
+        let webhooks = Arc::new(custom::NoWebhooks);
+        Self { kinds, store, cache, encodings, clock, config, event_leases, webhooks }
+    }
+
+    /// The same, with a way to call conversion webhooks.
+    #[must_use]
+    pub fn with_webhooks(mut self, webhooks: Arc<dyn custom::Webhooks>) -> Self {
+        self.webhooks = webhooks;
+        self
     }
 
     /// The kinds that can be asked for.

@@ -66,8 +66,28 @@ pub struct Listed {
 impl Registry {
     /// The objects that are asked for.
     pub async fn list(&self, target: &Target, options: &ListOptions) -> Result<ListPage, Status> {
+        let mut page = self.list_as_stored(target, options).await?;
+        page.items = self.presenter(target).present(page.items).await?;
+        Ok(page)
+    }
+
+    /// The same for who wants only metadata: what cannot be converted is there as it is stored.
+    pub async fn list_at_best(&self, target: &Target, options: &ListOptions) -> Result<ListPage, Status> {
+        let mut page = self.list_as_stored(target, options).await?;
+        if let Ok(items) = self.presenter(target).present(page.items.clone()).await {
+            page.items = items;
+        }
+        Ok(page)
+    }
+
+    /// The objects that are asked for, in the versions in which they are stored.
+    pub(crate) async fn list_as_stored(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<ListPage, Status> {
         list_options::check_list(options)?;
-        fields::check(&target.kind, &options.fields)?;
+        fields::check(target, &options.fields)?;
         let token = match options.continue_token.as_str() {
             "" => None,
             token => Some(Continue::decode(token)?),
@@ -89,17 +109,17 @@ impl Registry {
             }
             (Some(Continue { revision: None, after }), _) => {
                 self.reach(Wanted::Consistent).await?;
-                self.list_cached(target, options, limit, Some(&after))
+                self.list_cached(target, options, limit, Some(&after)).await
             }
             (None, Wanted::Exact(revision)) => self.list_at(target, options, limit, revision, None).await,
             (None, wanted) => {
                 self.reach(wanted).await?;
-                self.list_cached(target, options, limit, None)
+                self.list_cached(target, options, limit, None).await
             }
         }
     }
 
-    fn list_cached(
+    async fn list_cached(
         &self,
         target: &Target,
         options: &ListOptions,
@@ -110,9 +130,21 @@ impl Registry {
         let scope = target.scope();
         let prefix = target.kind.scope("");
         let after = after.map(|it| format!("{prefix}{it}"));
-        let mut rest = snapshot.range(&scope, after.as_deref()).filter(|it| is_selected(target, options, it));
-        let items: Vec<Arc<Item>> = rest.by_ref().take(limit).cloned().collect();
-        let n_left = if items.len() < limit { 0 } else { rest.count() as u64 };
+        let (items, n_left) = if target.kind.custom.is_some() && !options.fields.is_everything() {
+            // What a field holds is seen only in the version that is asked for.
+            let all = snapshot.range(&scope, after.as_deref()).cloned().collect();
+            let mut shown = self.presenter(target).present(all).await?;
+            shown.retain(|it| is_selected(target, options, it));
+            let n_left = shown.len().saturating_sub(limit) as u64;
+            shown.truncate(limit);
+            (shown, n_left)
+        } else {
+            let mut rest =
+                snapshot.range(&scope, after.as_deref()).filter(|it| is_selected(target, options, it));
+            let items: Vec<Arc<Item>> = rest.by_ref().take(limit).cloned().collect();
+            let n_left = if items.len() < limit { 0 } else { rest.count() as u64 };
+            (items, n_left)
+        };
         Ok(page(&prefix, options, items, n_left, snapshot.revision()))
     }
 
@@ -240,9 +272,15 @@ impl ListPage {
             let _ = write!(head, ",\"remainingItemCount\":{remaining}");
         }
         head.push_str("},\"items\":[");
-        let are_spliced = self.items.iter().all(|it| serve::is_spliced(target, it));
-        let length = are_spliced.then(|| {
-            let bodies: usize = self.items.iter().map(|it| it.body().len() + 1).sum();
+        // Custom objects stand in it as they are.
+        let is_custom = target.kind.custom.is_some();
+        let is_copied = |it: &Arc<Item>| match is_custom {
+            true => serve::is_stored_as(target, it),
+            false => serve::is_spliced(target, it),
+        };
+        let n_bytes = |it: &Arc<Item>| if is_custom { it.text().len() } else { it.body().len() + 1 };
+        let length = self.items.iter().all(is_copied).then(|| {
+            let bodies: usize = self.items.iter().map(n_bytes).sum();
             head.len() + bodies + self.items.len().saturating_sub(1) + 2
         });
         Listed {

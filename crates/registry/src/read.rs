@@ -22,7 +22,7 @@ impl Registry {
         let wanted = resource_version::for_get(resource_version)?;
         self.reach(wanted).await?;
         let item = self.item(target)?;
-        Ok(serve::object(target, &item))
+        Ok(serve::object(target, &*self.presented(target, &item).await?))
     }
 
     /// The object as the cache has it now.

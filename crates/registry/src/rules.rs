@@ -22,7 +22,7 @@ mod workloads;
 
 use meta::{FieldErrors, Value};
 
-use crate::Target;
+use crate::{Target, custom};
 
 /// What is written, and in which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,9 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
         ("", "configmaps") => config::validate(object, &mut errors),
         ("", "secrets") => secret::validate(object, &mut errors),
         (group @ ("" | "events.k8s.io"), "events") => event::validate(group, object, &mut errors),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            custom::rules::validate(object, &mut errors);
+        }
         ("coordination.k8s.io", "leases") => lease::validate(object, &mut errors),
         ("rbac.authorization.k8s.io", resource) => rbac::validate(resource, object, &mut errors),
         ("scheduling.k8s.io", "priorityclasses") => priority_class::validate(object, &mut errors),
@@ -76,6 +79,12 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         ("", "secrets", "") => secret::validate_changed(new, old, &mut errors),
         (group @ ("" | "events.k8s.io"), "events", "") => {
             event::validate_changed(group, new, old, &mut errors);
+        }
+        ("apiextensions.k8s.io", "customresourcedefinitions", "") => {
+            custom::rules::validate_changed(new, old, &mut errors);
+        }
+        ("apiextensions.k8s.io", "customresourcedefinitions", "status") => {
+            custom::rules::validate_status(new, &mut errors);
         }
         ("coordination.k8s.io", "leases", "") => lease::validate(new, &mut errors),
         ("rbac.authorization.k8s.io", resource, "") => {

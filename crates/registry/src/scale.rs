@@ -9,7 +9,7 @@ use meta::{FieldError, GroupKind, GroupResource, GroupVersion, Status, Value, ob
 use serde_json::json;
 
 use crate::{
-    Patch, Registry, Target, WriteOptions, Written,
+    Patch, Registry, Target, WriteOptions, Written, custom,
     write::{Owners, accept, decode::BodyKind, metadata},
 };
 use apply::ScaleVersions;
@@ -19,7 +19,13 @@ impl Registry {
     pub async fn scale(&self, target: &Target, resource_version: &str) -> Result<Bytes, Status> {
         let text = self.get(target, resource_version).await.map_err(|it| about_scale(target, it))?;
         let workload: Value = serde_json::from_slice(&text).map_err(Status::internal)?;
-        Ok(Bytes::from(of(&workload).to_string()))
+        if let Some(paths) = custom::scale::paths(target)
+            && custom::scale::at(&workload, &paths.spec_replicas_path).is_none()
+        {
+            let path = meta::field::quote(&paths.spec_replicas_path);
+            return Err(Status::internal(format!("the spec replicas field {path} does not exist")));
+        }
+        Ok(Bytes::from(of(target, &workload).to_string()))
     }
 
     /// Replaces the scale of a workload by one that was accepted.
@@ -46,7 +52,7 @@ impl Registry {
         let typed = want.type_id().map(|ty| (&**schemas.schema(), ty));
         let found = Mutex::new(Vec::new());
         let text = self.change_scale(target, options, Owners::Scaled, |old| {
-            let scale = of(old);
+            let scale = of(target, old);
             let patched = schema::patch::apply_typed(patch.kind, &patch.body, &scale, typed);
             let patched = patched.map_err(|it| it.status())?;
             let validation = options.field_validation;
@@ -73,7 +79,7 @@ impl Registry {
             let request = versions.request(options.manager, &now);
             let workload_version = target.group_version.to_string();
             let before = apply::to_scale(old, &workload_version);
-            let mut scale = of(old);
+            let mut scale = of(target, old);
             if let Some(entries) = schema::apply::encode(&before) {
                 object::metadata_mut(&mut scale).insert("managedFields".to_owned(), entries);
             }
@@ -99,7 +105,7 @@ impl Registry {
         let written =
             self.modify_as(&workload, options, owners, |old| change(old.ok_or_else(not_found)?)).await?;
         let workload: Value = serde_json::from_slice(&written.text).map_err(Status::internal)?;
-        Ok(Bytes::from(of(&workload).to_string()))
+        Ok(Bytes::from(of(target, &workload).to_string()))
     }
 }
 
@@ -141,8 +147,8 @@ fn replaced(target: &Target, old: &Value, scale: &Value) -> Result<Value, Status
         return Err(Status::modified(&target.kind.resource, &target.name));
     }
     let mut new = old.clone();
-    let spec = object::child_mut(object::as_map_mut(&mut new), "spec");
-    spec.insert("replicas".to_owned(), json!(replicas(scale)));
+    let path = custom::scale::paths(target).map_or(".spec.replicas", |it| &it.spec_replicas_path);
+    custom::scale::put(&mut new, path, replicas(scale));
     Ok(new)
 }
 
@@ -151,13 +157,28 @@ fn group_version() -> GroupVersion {
 }
 
 /// The scale of a workload.
-pub fn of(workload: &Value) -> Value {
+pub fn of(target: &Target, workload: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = workload.get("metadata").and_then(|it| it.get(field)) {
             metadata[field] = value.clone();
         }
     }
+    let (spec, status) = match custom::scale::paths(target) {
+        Some(paths) => custom::scale::of(paths, workload),
+        None => parts(workload),
+    };
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    })
+}
+
+/// `spec` and `status` of the scale of a built-in workload.
+fn parts(workload: &Value) -> (Value, Value) {
     let number =
         |parent: &str| workload.get(parent).and_then(|it| it.get("replicas")).and_then(Value::as_i64);
     let mut status = json!({"replicas": number("status").unwrap_or(0)});
@@ -171,13 +192,7 @@ pub fn of(workload: &Value) -> Value {
         Some(replicas) => spec["replicas"] = json!(replicas),
         None => spec["replicas"] = json!(1),
     }
-    json!({
-        "kind": "Scale",
-        "apiVersion": "autoscaling/v1",
-        "metadata": metadata,
-        "spec": spec,
-        "status": status,
-    })
+    (spec, status)
 }
 
 fn replicas(scale: &Value) -> i64 {

@@ -37,8 +37,12 @@ pub(crate) fn in_version(target: &Target, item: &Item, text: &[u8]) -> Bytes {
     Bytes::from(schema::json::to_vec(&converted))
 }
 
-/// The object as it stands in a list: without `apiVersion` and `kind`.
+/// The object as it stands in a list: without `apiVersion` and `kind`, unless a user defined it.
 pub(crate) fn put_in_list(target: &Target, item: &Item, out: &mut BytesMut) {
+    if target.kind.custom.is_some() {
+        out.put_slice(&object(target, item));
+        return;
+    }
     if is_spliced(target, item) {
         out.put_u8(b'{');
         out.put_slice(&item.body());

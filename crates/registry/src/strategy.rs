@@ -8,6 +8,8 @@ mod quality;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use meta::{Map, Value, object};
 
+use crate::custom::prepare;
+
 /// What is special about a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Strategy {
@@ -42,6 +44,10 @@ pub enum Special {
     PersistentVolumeClaim,
     /// `stringData` is written into `data`.
     Secret,
+    /// A definition: it has a list of versions in which objects are stored, and waits for its objects.
+    Definition,
+    /// A kind that a user defined.
+    Custom,
 }
 
 impl Strategy {
@@ -66,8 +72,21 @@ impl Strategy {
                 ("", "persistentvolumeclaims") => Special::PersistentVolumeClaim,
                 ("batch", "jobs") => Special::Job,
                 ("", "secrets") => Special::Secret,
+                ("apiextensions.k8s.io", "customresourcedefinitions") => Special::Definition,
                 _ => Special::None,
             },
+        }
+    }
+
+    /// The strategy of all kinds that users define.
+    pub(crate) fn of_user() -> Self {
+        Self {
+            has_generation: true,
+            can_update_unconditionally: false,
+            can_create_on_update: false,
+            keeps_status_on_create: false,
+            returns_deleted: false,
+            special: Special::Custom,
         }
     }
 
@@ -82,7 +101,7 @@ impl Strategy {
             object::metadata_mut(object).remove("generation");
         }
         match self.special {
-            Special::None | Special::Job => {}
+            Special::None | Special::Job | Special::Custom => {}
             Special::Namespace => prepare_namespace(object),
             Special::Pod => {
                 let quality = quality::of_pod(object);
@@ -96,6 +115,10 @@ impl Strategy {
             }
             Special::PersistentVolumeClaim => set_default(object, "status", "phase", "Pending"),
             Special::Secret => fold_string_data(object),
+            Special::Definition => {
+                prepare::fill_in(object);
+                prepare::note_storage(object);
+            }
         }
     }
 
@@ -121,15 +144,25 @@ impl Strategy {
                 label_namespace(new);
             }
             Special::Secret => fold_string_data(new),
+            Special::Definition => {
+                prepare::fill_in(new);
+                prepare::note_storage(new);
+            }
             Special::None
             | Special::Pod
             | Special::Job
             | Special::PersistentVolume
-            | Special::PersistentVolumeClaim => {}
+            | Special::PersistentVolumeClaim
+            | Special::Custom => {}
         }
         if self.has_generation {
             let generation = object::meta_number(old, "generation");
-            let next = if is_same_but_status(new, old) { generation } else { generation + 1 };
+            let is_same = match self.special {
+                // Without a status of its own, all fields of a custom object count.
+                Special::Custom => is_same_but(new, old, &["metadata", "apiVersion", "kind"]),
+                _ => is_same_but(new, old, &["metadata", "status", "apiVersion", "kind"]),
+            };
+            let next = if is_same { generation } else { generation + 1 };
             object::metadata_mut(new).insert("generation".to_owned(), Value::from(next));
         }
     }
@@ -147,7 +180,11 @@ impl Strategy {
         };
         let Some(Value::Object(metadata)) = metadata else { return };
         let own = object::metadata_mut(new);
-        for field in ["annotations", "finalizers", "labels", "managedFields", "resourceVersion"] {
+        let fields: &[&str] = match self.special {
+            Special::Custom => &["managedFields", "resourceVersion"],
+            _ => &["annotations", "finalizers", "labels", "managedFields", "resourceVersion"],
+        };
+        for field in fields.iter().copied() {
             match metadata.get(field) {
                 Some(value) => own.insert(field.to_owned(), value.clone()),
                 None => own.remove(field),
@@ -254,12 +291,10 @@ fn copy_field(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-fn is_same_but_status(new: &Value, old: &Value) -> bool {
+fn is_same_but(new: &Value, old: &Value, ignored: &[&str]) -> bool {
     let fields = |it: &Value| -> Vec<(String, Value)> {
         let map = it.as_object().cloned().unwrap_or_default();
-        map.into_iter()
-            .filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
-            .collect()
+        map.into_iter().filter(|(field, _)| !ignored.contains(&field.as_str())).collect()
     };
     fields(new) == fields(old)
 }

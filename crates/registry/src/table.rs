@@ -11,8 +11,9 @@ use meta::{Value, object};
 use serde_json::json;
 
 pub use columns::{Column, columns};
+pub(crate) use columns::{age, created_column, name_column};
 
-use crate::{Kind, ListPage, Target, serve};
+use crate::{Kind, ListPage, Target, custom::columns::CustomColumns, serve};
 
 /// What a row carries beside its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,8 @@ pub fn of_object(
     api_version: &str,
 ) -> Value {
     let metadata = json!({"resourceVersion": object::resource_version(object)});
-    assemble(kind, &metadata, &[object], include, now, api_version)
+    let version = version_of(object::api_version(object));
+    assemble(kind, version, &metadata, &[object], include, now, api_version)
 }
 
 /// A table of a page of a list.
@@ -59,7 +61,8 @@ pub fn of_page(
 ) -> Value {
     let objects: Vec<Value> = page.items.iter().map(|it| serve::tree(target, it)).collect();
     let objects: Vec<&Value> = objects.iter().collect();
-    assemble(&target.kind, &list_metadata(page), &objects, include, now, api_version)
+    let version = target.group_version.version.as_str();
+    assemble(&target.kind, version, &list_metadata(page), &objects, include, now, api_version)
 }
 
 /// The rows of a watch event; only the first event of a watch tells the columns.
@@ -110,18 +113,38 @@ fn list_metadata(page: &ListPage) -> Value {
     metadata
 }
 
+/// `v1` of `apps/v1`.
+fn version_of(api_version: &str) -> &str {
+    api_version.rsplit('/').next().unwrap_or_default()
+}
+
 fn assemble(
     kind: &Kind,
+    version: &str,
     metadata: &Value,
     objects: &[&Value],
     include: IncludeObject,
     now: Timestamp,
     api_version: &str,
 ) -> Value {
-    let columns = columns(&kind.definition.group, &kind.definition.resource);
-    let row = |it: &&Value| row(kind, columns, it, (include, api_version), now);
-    let rows: Vec<Value> = objects.iter().map(row).collect();
-    let definitions: Vec<Value> = columns.iter().map(Column::definition).collect();
+    let (definitions, cells): (Vec<Value>, Vec<Vec<Value>>) = match kind.custom.as_deref() {
+        Some(custom) => {
+            let columns = CustomColumns::of(custom, version);
+            (columns.definitions(), objects.iter().map(|it| columns.cells(it, now)).collect())
+        }
+        None => {
+            let columns = columns(&kind.definition.group, &kind.definition.resource);
+            let cells = |it: &&Value| {
+                // Columns are written for one version of a kind.
+                let converted = kind.converter().to_hub(it);
+                let read = converted.as_ref().unwrap_or(it);
+                columns.iter().map(|column| (column.cell)(read, now)).collect()
+            };
+            (columns.iter().map(Column::definition).collect(), objects.iter().map(cells).collect())
+        }
+    };
+    let rows: Vec<Value> =
+        objects.iter().zip(cells).map(|(it, cells)| row(&cells, it, include, api_version)).collect();
     json!({
         "kind": "Table",
         "apiVersion": api_version,
@@ -131,17 +154,7 @@ fn assemble(
     })
 }
 
-fn row(
-    kind: &Kind,
-    columns: &[Column],
-    object: &Value,
-    (include, api_version): (IncludeObject, &str),
-    now: Timestamp,
-) -> Value {
-    // Columns are written for one version of a kind.
-    let converted = kind.converter().to_hub(object);
-    let read = converted.as_ref().unwrap_or(object);
-    let cells: Vec<Value> = columns.iter().map(|it| (it.cell)(read, now)).collect();
+fn row(cells: &[Value], object: &Value, include: IncludeObject, api_version: &str) -> Value {
     let shown = match include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial(object, api_version),

@@ -30,7 +30,6 @@ fn treatment(group: &str, resource: &str) -> Option<Treatment> {
         ("apiregistration.k8s.io", "apiservices") => {
             Warn("requests are not forwarded to aggregated API servers")
         }
-        ("apiextensions.k8s.io", "customresourcedefinitions") => Warn("custom resources are not served"),
         ("certificates.k8s.io", "certificatesigningrequests") => Warn("certificates are not signed"),
         _ => return None,
     })

@@ -14,7 +14,9 @@ use meta::{FieldSelector, LabelSelector, Status};
 use store::Revision;
 
 use crate::{
-    Registry, Target, fields, list, list_options,
+    Registry, Target,
+    custom::Presenter,
+    fields, list, list_options,
     resource_version::{self, Wanted},
     serve,
 };
@@ -54,6 +56,7 @@ pub struct WatchStream {
     initial: std::vec::IntoIter<Arc<Item>>,
     initial_end: Option<Revision>,
     source: Source,
+    presenter: Presenter,
 }
 
 enum Source {
@@ -68,7 +71,7 @@ impl Registry {
     /// Starts a watch. What is wrong with the request is said at once, what happened to history in the stream.
     pub async fn watch(&self, target: &Target, options: WatchOptions) -> Result<WatchStream, Status> {
         list_options::check_watch(&options)?;
-        fields::check(&target.kind, &options.fields)?;
+        fields::check(target, &options.fields)?;
         let revision = resource_version::parse_or_fail(&options.resource_version)?;
         let start = Start::of(&options, revision);
         let collection = self.collection(target)?.clone();
@@ -79,6 +82,7 @@ impl Registry {
             initial: Vec::new().into_iter(),
             initial_end: None,
             source: Source::Failed(Status::internal("the watch did not start")),
+            presenter: self.presenter(target),
         };
         let after = match start {
             Start::After(revision) => {
@@ -93,8 +97,9 @@ impl Registry {
             Start::State(wanted) => {
                 self.reach(wanted).await?;
                 let snapshot = collection.snapshot();
-                let items: Vec<_> =
-                    snapshot.range(&scope, None).filter(|it| stream.sees(it)).cloned().collect();
+                let items = snapshot.range(&scope, None).cloned().collect();
+                let mut items = stream.presenter.present(items).await?;
+                items.retain(|it| stream.sees(it));
                 stream.initial = items.into_iter();
                 if stream.options.send_initial_events == Some(true) {
                     stream.initial_end = Some(snapshot.revision());
@@ -150,7 +155,13 @@ impl WatchStream {
             let mut step = Some(watcher.next().await);
             while let Some(now) = step {
                 match now {
-                    Step::Event(change) => frames.extend(frame(&self.target, &self.options, &change)),
+                    Step::Event(change) => match shown(&self.presenter, change).await {
+                        Ok(change) => frames.extend(frame(&self.target, &self.options, &change)),
+                        Err(status) => {
+                            self.source = Source::Failed(status);
+                            break;
+                        }
+                    },
                     Step::Progress(_) => {}
                     Step::Ended(_) => {
                         let status =
@@ -197,6 +208,18 @@ impl WatchStream {
         }
         frames
     }
+}
+
+/// The change as the client's version shows it.
+async fn shown(presenter: &Presenter, change: Arc<Change>) -> Result<Arc<Change>, Status> {
+    let items: Vec<Arc<Item>> = [&change.before, &change.after].into_iter().flatten().cloned().collect();
+    if items.iter().all(|it| presenter.is_as_stored(it)) {
+        return Ok(change);
+    }
+    let mut items = presenter.present(items).await?.into_iter();
+    let before = change.before.as_ref().and_then(|_| items.next());
+    let after = change.after.as_ref().and_then(|_| items.next());
+    Ok(Change::new(change.revision, before, after).map_or(change, Arc::new))
 }
 
 /// The event that a client with these selectors sees, if any.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use cache::Item;
-use meta::{GroupVersion, Status, Value, object};
+use meta::{GroupVersion, Status, StorageVersion, Value, object};
 use schema::{
     check::FieldValidation,
     model::{Schema, TypeId},
@@ -30,7 +30,7 @@ use admit::Admit;
 use decode::BodyKind;
 use encode::Encoded;
 
-use crate::{Defaults, Registry, Target, Written, limits, outcome, serve};
+use crate::{Defaults, Kind, Registry, Target, Written, custom, limits, outcome, serve, strategy::Special};
 
 /// What all writes have in common.
 #[derive(Clone, Copy)]
@@ -85,7 +85,7 @@ impl Registry {
     ) -> Result<Written, Status> {
         let typed = self.typed(target);
         let Accepted { mut object, mut warnings } =
-            accept::accept(self.body_kind(target), options.field_validation, object.into())?;
+            self.accept_sent(target, options.field_validation, object.into())?;
         let warning = self.unenforced(target)?;
         metadata::settle_namespace(target, &mut object)?;
         self.check_namespace(&target.named(object::name(&object))).await?;
@@ -104,6 +104,7 @@ impl Registry {
                 metadata::set_name(&mut object, &metadata::random_name(prefix));
             }
             target.kind.strategy.prepare_create(&mut object, has_status);
+            self.prepare_definition(target, &mut object).await?;
             self.pass_through_storage(target, &mut object, None)?;
             self.own_new(target, options, &mut object);
             let hidden: &[&str] =
@@ -126,7 +127,7 @@ impl Registry {
                 }
                 Err(Setback::Refused(status)) => return Err(status),
                 Ok(text) => {
-                    warnings.extend(warning);
+                    warnings.extend(warning.into_iter().chain(custom::unenforced_rules(target, &object)));
                     return Ok(Written { text, is_new: true, warnings });
                 }
             }
@@ -143,7 +144,7 @@ impl Registry {
     ) -> Result<Written, Status> {
         let typed = self.typed(target);
         let Accepted { mut object, warnings } =
-            accept::accept(self.body_kind(target), options.field_validation, object.into())?;
+            self.accept_sent(target, options.field_validation, object.into())?;
         metadata::settle_namespace(target, &mut object)?;
         metadata::check_name(target, &object)?;
         let warning = self.unenforced(target)?;
@@ -173,13 +174,8 @@ impl Registry {
             let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
             let patched =
                 schema::patch::apply_typed(patch.kind, &patch.body, old, typed).map_err(|it| it.status())?;
-            let Accepted { mut object, warnings } = accept::accept_patched(
-                self.body_kind(target),
-                options.field_validation,
-                patch,
-                patched,
-                old,
-            )?;
+            let Accepted { mut object, warnings } =
+                self.accept_patched(target, options.field_validation, patch, patched, old)?;
             *found.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
             metadata::settle_namespace(target, &mut object)?;
             metadata::check_name(target, &object)?;
@@ -207,7 +203,7 @@ impl Registry {
                 return Err(Status::not_found(&target.kind.resource, &target.name));
             }
             let applied = self.applied(target, options, config, force, old)?;
-            let mut object = accept::accept_applied(self.body_kind(target), applied, old)?;
+            let mut object = self.accept_applied(target, applied, old)?;
             metadata::settle_namespace(target, &mut object)?;
             metadata::check_name(target, &object)?;
             match old {
@@ -288,7 +284,7 @@ impl Registry {
             let object = change(None)?;
             return self.create_on_update(target, options, owners, object).await;
         };
-        let old = serve::tree(target, item);
+        let old = serve::tree(target, &*self.presented(target, item).await?);
         let mut new = change(Some(&old))?;
         self.prepare_changed(target, &mut new, &old);
         self.pass_through_storage(target, &mut new, Some(item))?;
@@ -301,11 +297,15 @@ impl Registry {
             self.pass_through_storage(target, &mut new, Some(item))?;
         }
         metadata::validate_changed(target, &new, &old)?;
+        if target.kind.strategy.special == Special::Definition {
+            self.check_dropped_versions(target, &new, &old).await?;
+        }
         options.admit.validate(target, &new, Some(&old)).await?;
         accept::complete(self.typed(target), &mut new);
         schema::apply::keep_times(&mut new, &old);
-        let text = self.put_changed(target, options, item, &new).await?;
-        Ok(Written { text, is_new: false, warnings: Vec::new() })
+        let text = self.put_changed(target, options, current, &new).await?;
+        let warnings = custom::unenforced_rules(target, &new).into_iter().collect();
+        Ok(Written { text, is_new: false, warnings })
     }
 
     async fn create_on_update(
@@ -319,6 +319,7 @@ impl Registry {
         metadata::stamp_new(&mut object, self.clock.now());
         let has_status = target.kind.has_status(&target.group_version.version);
         target.kind.strategy.prepare_create(&mut object, has_status);
+        self.prepare_definition(target, &mut object).await?;
         self.pass_through_storage(target, &mut object, None)?;
         if owners != Owners::Settled {
             self.own_new(target, options, &mut object);
@@ -332,7 +333,8 @@ impl Registry {
         options.admit.validate(target, &object, None).await?;
         accept::complete(self.typed(target), &mut object);
         let text = self.put_new(target, options, &object).await?;
-        Ok(Written { text, is_new: true, warnings: Vec::new() })
+        let warnings = custom::unenforced_rules(target, &object).into_iter().collect();
+        Ok(Written { text, is_new: true, warnings })
     }
 
     /// Writes an object that must not be there yet.
@@ -349,7 +351,7 @@ impl Registry {
                 None => Ok(decode::to_text(object)),
             };
         }
-        self.put(target, self.encode(target, object, None)?, Require::Absent(key)).await
+        self.put(target, object, None, Require::Absent(key)).await
     }
 
     /// Writes the new state of an object that is there, or removes it when this was the last thing it waited for.
@@ -357,64 +359,118 @@ impl Registry {
         &self,
         target: &Target,
         options: &WriteOptions<'_>,
-        item: &Item,
+        current: &Current,
         object: &Value,
     ) -> Result<Bytes, Setback> {
+        let Some(item) = &current.item else { return Err(Setback::Raced(None)) };
         if is_finished(target, object) {
             return self.remove_finished(target, options, item, object).await;
         }
-        let encoded = self.encode(target, object, Some(item))?;
+        let (value, _) = self.encoded(target, object, Some(item)).await?;
         let entry = Entry {
             key: target.key(),
-            value: encoded.bytes.clone(),
+            value,
             created: item.created(),
             modified: item.revision(),
             lease: item.lease(),
         };
         if self.decode(target, &entry)?.text() == item.text() {
-            // Nothing would change, so nothing is written: a repeated apply leaves the resourceVersion alone.
-            return Ok(serve::object(target, item));
+            // Nothing would change, so nothing is written: a repeated apply leaves the resourceVersion alone. That is
+            // true only of what the store holds; the cache may be behind it.
+            if !current.is_fresh {
+                let now = self.store.get(&target.key()).await.map_err(|it| outcome::read_failed(&it))?;
+                if now.as_ref().map(|it| it.modified) != Some(item.revision()) {
+                    return Err(Setback::Raced(now));
+                }
+            }
+            return Ok(serve::object(target, &*self.presented(target, item).await?));
         }
         if options.dry_run {
             return Ok(decode::to_text(object));
         }
-        self.put(target, encoded, Require::At(target.key(), item.revision())).await
+        self.put(target, object, Some(item), Require::At(target.key(), item.revision())).await
     }
 
     /// The one place where objects enter the store.
     pub(crate) async fn put(
         &self,
         target: &Target,
-        encoded: Encoded,
+        object: &Value,
+        was: Option<&Item>,
         state: Require,
     ) -> Result<Bytes, Setback> {
-        // In the version agreed on, with the fence that proves it when the store commits.
-        let Encoded { bytes, encoding } = encoded;
-        if bytes.len() > limits::MAX_OBJECT_BYTES {
-            return Err(Status::too_large(format!("limit is {}", limits::MAX_OBJECT_BYTES)).into());
-        }
-        let key = state.key().clone();
-        let lease = self.lease_for(target).await?;
-        let mut txn = Txn::new().require(state);
-        txn = match lease {
-            Some(lease) => txn.put_leased(&key, bytes.clone(), lease),
-            None => txn.put(&key, bytes.clone()),
-        };
-        if let Some(fence) = encoding.fence {
-            txn = txn.require(fence);
-        }
-        match self.store.commit(txn).await {
-            Ok(revision) => self.text_of(target, key, bytes, revision).map_err(Setback::Refused),
-            Err(CommitError::Unmet { current, .. }) => {
-                Err(Setback::Raced(current.into_iter().next().flatten()))
+        let mut target = target.clone();
+        for _ in 0..limits::MAX_ATTEMPTS {
+            // The version agreed on, and the fence that proves it when the store commits.
+            let (bytes, fence) = self.encoded(&target, object, was).await?;
+            if bytes.len() > limits::MAX_OBJECT_BYTES {
+                return Err(Status::too_large(format!("limit is {}", limits::MAX_OBJECT_BYTES)).into());
             }
-            Err(error) => {
-                if matches!(error, CommitError::NoLease(_)) {
-                    self.forget_event_lease();
+            let key = state.key().clone();
+            let lease = self.lease_for(&target).await?;
+            let mut txn = Txn::new().require(state.clone());
+            txn = match lease {
+                Some(lease) => txn.put_leased(&key, bytes.clone(), lease),
+                None => txn.put(&key, bytes.clone()),
+            };
+            txn.require.extend(fence);
+            match self.store.commit(txn).await {
+                Ok(revision) => return Ok(self.text_of(&target, key, bytes, revision).await?),
+                // The definition changed: what is stored now is encoded as it says now.
+                Err(CommitError::Unmet { failed: 1, mut current, .. }) => {
+                    let definition = current.pop().flatten();
+                    target.kind = self.refenced(&target, &state, definition.as_ref()).await?;
                 }
-                Err(outcome::commit_failed(target, &error).into())
+                Err(CommitError::Unmet { current, .. }) => {
+                    return Err(Setback::Raced(current.into_iter().next().flatten()));
+                }
+                Err(error) => {
+                    if matches!(error, CommitError::NoLease(_)) {
+                        self.forget_event_lease();
+                    }
+                    return Err(outcome::commit_failed(&target, &error).into());
+                }
             }
         }
+        Err(Status::modified(&target.kind.resource, &target.name).into())
+    }
+
+    fn encoding(&self, target: &Target) -> Result<fleet::Encoding, Status> {
+        self.encodings.encoding(&target.kind.resource).map_err(|it| Status::unavailable(it.to_string(), 1))
+    }
+
+    /// The bytes to store, and what proves that they are in the right version.
+    async fn encoded(
+        &self,
+        target: &Target,
+        object: &Value,
+        was: Option<&Item>,
+    ) -> Result<(Bytes, Option<Require>), Status> {
+        let Some(custom) = target.kind.custom.as_deref() else {
+            let Encoded { bytes, encoding } = self.encode(target, object, was)?;
+            return Ok((bytes, encoding.fence));
+        };
+        let version = StorageVersion::new(custom.storage.to_string());
+        let bytes = self.custom_to_storage(custom, object, &version).await?;
+        Ok((bytes, Some(custom.fence())))
+    }
+
+    /// The kind as its definition says now, after a put of it was refused by its fence.
+    async fn refenced(
+        &self,
+        target: &Target,
+        state: &Require,
+        definition: Option<&Entry>,
+    ) -> Result<Arc<Kind>, Status> {
+        let Some(custom) = target.kind.custom.as_deref() else {
+            return Err(Status::unavailable("the storage version is being agreed on", 1));
+        };
+        let kind = self.renewed(custom, &target.kind.resource, definition).await?;
+        let is_ending = kind.custom.as_ref().is_some_and(|it| it.is_terminating);
+        if is_ending && matches!(state, Require::Absent(_)) {
+            return Err(custom::terminating(target));
+        }
+        Ok(kind)
     }
 
     async fn remove_finished(
@@ -472,7 +528,7 @@ impl Registry {
         .await
     }
 
-    fn body_kind<'a>(&'a self, target: &'a Target) -> BodyKind<'a> {
+    pub(crate) fn body_kind<'a>(&'a self, target: &'a Target) -> BodyKind<'a> {
         BodyKind::of(target, self.kinds.schemas(), self.defaults())
     }
 
@@ -482,18 +538,24 @@ impl Registry {
     }
 
     /// What the target's objects look like in the client's version; `None` if nothing is known of it.
-    fn typed(&self, target: &Target) -> Option<(&Schema, TypeId)> {
+    pub(crate) fn typed<'a>(&'a self, target: &'a Target) -> Option<(&'a Schema, TypeId)> {
+        if let Some(custom) = &target.kind.custom {
+            return custom.types(target.group_version.version.as_str(), self.kinds.schemas());
+        }
         let ty = self.type_of(target)?;
         Some((self.kinds.schemas().schema(), ty))
     }
 
-    fn encoding(&self, target: &Target) -> Result<fleet::Encoding, Status> {
-        self.encodings.encoding(&target.kind.resource).map_err(|it| Status::unavailable(it.to_string(), 1))
-    }
-
-    fn text_of(&self, target: &Target, key: Key, value: Bytes, revision: Revision) -> Result<Bytes, Status> {
+    async fn text_of(
+        &self,
+        target: &Target,
+        key: Key,
+        value: Bytes,
+        revision: Revision,
+    ) -> Result<Bytes, Status> {
         let entry = Entry { key, value, created: revision, modified: revision, lease: None };
-        Ok(serve::object(target, &*self.decode(target, &entry)?))
+        let item = self.decode(target, &entry)?;
+        Ok(serve::object(target, &*self.presented(target, &item).await?))
     }
 }
 

@@ -108,7 +108,7 @@ impl World for Cluster {
             }
             let Some(kind) = self.0.kinds().get(&GroupResource::new("", resource)) else { return Ok(None) };
             let target = Target {
-                kind: Arc::clone(kind),
+                kind: Arc::clone(&kind),
                 group_version: GroupVersion::new("", "v1"),
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),

@@ -202,7 +202,8 @@ impl Admit for Admitter {
             if !self.is_scale() {
                 return self.admission.mutate(&attributes, Some(object), old, &self.notes).await;
             }
-            let (mut scale, old) = (registry::scale::of(object), old.map(registry::scale::of));
+            let (mut scale, old) =
+                (registry::scale::of(target, object), old.map(|it| registry::scale::of(target, it)));
             let changed =
                 self.admission.mutate(&attributes, Some(&mut scale), old.as_ref(), &self.notes).await?;
             if changed {
@@ -230,7 +231,8 @@ impl Admit for Admitter {
             let options = self.options(operation);
             let attributes = self.attributes(operation, target, object::name(object), &options);
             if self.is_scale() {
-                let (new, old) = (registry::scale::of(object), old.map(registry::scale::of));
+                let (new, old) =
+                    (registry::scale::of(target, object), old.map(|it| registry::scale::of(target, it)));
                 return self.admission.validate(&attributes, Some(&new), old.as_ref(), &self.notes).await;
             }
             self.admission.validate(&attributes, Some(object), old, &self.notes).await

@@ -48,7 +48,9 @@ pub(crate) struct Call<'a> {
 
 /// A request for a resource that this server has.
 pub(crate) async fn serve(mut call: Call<'_>, body: RequestBody) -> Result<Answer, Status> {
-    let deprecation = call.served.warning();
+    let custom = call.target.kind.custom.as_ref();
+    let own = custom.and_then(|it| it.warning(&call.target.group_version.version)).map(str::to_owned);
+    let deprecation = own.or_else(|| call.served.warning());
     let result = route(&mut call, body).await;
     let answer = match result {
         Ok(answer) => answer,

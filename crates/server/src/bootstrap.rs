@@ -50,7 +50,7 @@ async fn ensure_all(
         registry.kinds().get(&GroupResource::new(group, resource)).ok_or_else(Status::no_such_resource)?;
     let work = objects.into_iter().map(|object| {
         let target = Target {
-            kind: Arc::clone(kind),
+            kind: Arc::clone(&kind),
             group_version: GroupVersion::new(group, "v1"),
             namespace: object::namespace(&object).to_owned(),
             name: object::name(&object).to_owned(),

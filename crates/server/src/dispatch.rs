@@ -4,10 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use admission::Admission;
 use bytes::Bytes;
-use catalog::{Catalog, Schemas, discovery::Documents, discovery::Tagged, openapi::OpenApi};
+use catalog::{
+    Catalog, Schemas, Served,
+    discovery::{Documents, Tagged},
+    openapi::OpenApi,
+};
 use http::{HeaderValue, Method};
 use meta::{GroupResource, GroupVersion, Status};
-use registry::{Registry, Target};
+use registry::{Kind, Registry, Target};
 use serde_json::json;
 
 use crate::{
@@ -17,6 +21,7 @@ use crate::{
     authenticate::Authenticator,
     body::RequestBody,
     chain::{Caller, Exchange},
+    documents::ServedDocuments,
     health::Checks,
     lifecycle::Lifecycle,
     metrics::{Metrics, RequestKey, WatchGuard},
@@ -32,7 +37,7 @@ pub struct Dispatch {
     pub(crate) schemas: Schemas,
     pub(crate) registry: Arc<Registry>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) documents: Documents,
+    pub(crate) served: ServedDocuments,
     pub(crate) authorizer: access::Authorizer,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) tokens: TokenSettings,
@@ -57,6 +62,7 @@ impl Dispatch {
             return self.resource(exchange, caller, path, body, record).await;
         }
         let path = exchange.info.path.as_str();
+        let documents = self.served.discovery();
         let segments: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();
         match segments.as_slice() {
             ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
@@ -66,43 +72,31 @@ impl Dispatch {
                 self.wrong_method(&segments)
             }
             ["metrics"] => Ok(self.render_metrics()),
-            ["openapi", "v3"] => self.document(exchange, &self.openapi().index()),
+            ["openapi", "v3"] => self.document(exchange, &self.served.openapi_index(&self.openapi())),
             ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, &rest.join("/")),
             ["version"] => self.document(exchange, &self.version),
             [] => self.document(exchange, &self.root()),
             ["api"] => self.discovery(
                 exchange,
-                &self.documents.api,
-                [&self.documents.aggregated_api_v2, &self.documents.aggregated_api_v2beta1],
+                &documents.api,
+                [&documents.aggregated_api_v2, &documents.aggregated_api_v2beta1],
             ),
             ["apis"] => self.discovery(
                 exchange,
-                &self.documents.apis,
-                [&self.documents.aggregated_apis_v2, &self.documents.aggregated_apis_v2beta1],
+                &documents.apis,
+                [&documents.aggregated_apis_v2, &documents.aggregated_apis_v2beta1],
             ),
-            segments => match self.group_document(segments) {
+            segments => match group_document(&documents, segments) {
                 Some(document) => self.document(exchange, document),
                 None => self.unknown_path(segments),
             },
         }
     }
 
-    /// The document of a group, or of a group and version.
-    fn group_document(&self, segments: &[&str]) -> Option<&Bytes> {
-        match segments {
-            ["api", version] => self.documents.group_versions.get(*version),
-            ["apis", group] => self.documents.groups.get(*group),
-            ["apis", group, version] => {
-                self.documents.group_versions.get(format!("{group}/{version}").as_str())
-            }
-            _ => None,
-        }
-    }
-
     /// Documents can only be read, and what is not there cannot even be that.
     fn wrong_method(&self, segments: &[&str]) -> Result<Answer, Status> {
         let is_there = matches!(segments, ["version"] | ["api" | "apis"]);
-        if is_there || self.group_document(segments).is_some() {
+        if is_there || group_document(&self.served.discovery(), segments).is_some() {
             return Err(Status::method_not_allowed());
         }
         self.unknown_path(segments)
@@ -124,11 +118,8 @@ impl Dispatch {
         body: RequestBody,
         record: &mut Record,
     ) -> Result<Answer, Status> {
-        let Some(served) = self.catalog.find(&path.group, &path.version, &path.resource) else {
-            return self.unknown(&path.group);
-        };
-        let resource = GroupResource::new(path.group.as_str(), path.resource.as_str());
-        let kind = self.registry.kinds().get(&resource).ok_or_else(Status::no_such_resource)?;
+        let Some((kind, served)) = self.find(path) else { return self.unknown(&path.group) };
+        let served = &*served;
         let is_namespace = &*served.definition.resource == "namespaces" && served.definition.group.is_empty();
         let namespace = if is_namespace { "" } else { path.namespace.as_str() };
         let is_object =
@@ -147,7 +138,7 @@ impl Dispatch {
             return Err(Status::no_such_resource());
         }
         let target = Target {
-            kind: Arc::clone(kind),
+            kind,
             group_version: GroupVersion::new(path.group.as_str(), path.version.as_str()),
             namespace: namespace.to_owned(),
             name: if is_object { path.name.clone() } else { String::new() },
@@ -165,6 +156,16 @@ impl Dispatch {
             notes: Arc::default(),
         };
         api::serve(call, body).await
+    }
+
+    /// The resource in the version that is asked for: built in, or defined by a user.
+    fn find(&self, path: &ResourcePath) -> Option<(Arc<Kind>, Arc<Served>)> {
+        let resource = GroupResource::new(path.group.as_str(), path.resource.as_str());
+        let kinds = self.registry.kinds();
+        match self.catalog.find(&path.group, &path.version, &path.resource) {
+            Some(served) => Some((kinds.get(&resource)?, Arc::clone(served))),
+            None => kinds.custom_served(&resource, &path.version),
+        }
     }
 
     /// Upstream answers in JSON where the group is known, and in plain text where it is not.
@@ -227,7 +228,8 @@ impl Dispatch {
 
     /// A document of OpenAPI; who asks with the right hash may keep it for ever.
     fn openapi_document(&self, exchange: &Exchange, path: &str) -> Result<Answer, Status> {
-        let Some((document, hash)) = self.openapi().document(path) else {
+        let found = self.openapi().document(path).or_else(|| self.served.openapi_document(path));
+        let Some((document, hash)) = found else {
             return Ok(answer::page_not_found());
         };
         let answer = self.document(exchange, &document)?;
@@ -262,13 +264,10 @@ impl Dispatch {
         ]
         .map(str::to_owned)
         .to_vec();
-        paths.extend(self.documents.groups.keys().map(|it| format!("/apis/{it}")));
+        let documents = self.served.discovery();
+        paths.extend(documents.groups.keys().map(|it| format!("/apis/{it}")));
         paths.extend(
-            self.documents
-                .group_versions
-                .keys()
-                .filter(|it| it.contains('/'))
-                .map(|it| format!("/apis/{it}")),
+            documents.group_versions.keys().filter(|it| it.contains('/')).map(|it| format!("/apis/{it}")),
         );
         paths.sort();
         Bytes::from(json!({ "paths": paths }).to_string())
@@ -293,4 +292,14 @@ impl Dispatch {
 /// Something is missing between two slashes. Before and behind everything more slashes do not matter.
 fn is_gapped(path: &str) -> bool {
     path.trim_matches('/').contains("//")
+}
+
+/// The document of a group, or of a group and version.
+fn group_document<'a>(documents: &'a Documents, segments: &[&str]) -> Option<&'a Bytes> {
+    match segments {
+        ["api", version] => documents.group_versions.get(*version),
+        ["apis", group] => documents.groups.get(*group),
+        ["apis", group, version] => documents.group_versions.get(format!("{group}/{version}").as_str()),
+        _ => None,
+    }
 }

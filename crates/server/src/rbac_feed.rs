@@ -22,9 +22,8 @@ const RETRY: Duration = Duration::from_millis(100);
 pub fn start(registry: &Registry, rbac: &Arc<Rbac>, tasks: &Tasks) {
     for (kind, resource) in KINDS {
         let resource = GroupResource::new("rbac.authorization.k8s.io", resource);
-        let Some(collection) = registry.kinds().get(&resource).and_then(|it| it.collection()) else {
-            continue;
-        };
+        let Some(stored) = registry.kinds().get(&resource) else { continue };
+        let Some(collection) = stored.collection() else { continue };
         let mut feed =
             Feed { kind, collection: Arc::clone(collection), rbac: Arc::clone(rbac), known: HashSet::new() };
         let watcher = feed.fill();

@@ -10,7 +10,7 @@ use access::{Authorizer, Mode, Rbac, RequestHeaderConfig, TokenFile, TokenIssuer
 use admission::{Admission, Plugin, Plugins};
 use bytes::Bytes;
 use cache::{Cache, CacheConfig};
-use catalog::{Catalog, discovery};
+use catalog::Catalog;
 use fleet::Encodings;
 use meta::{Release, Status};
 use registry::{Kinds, Registry, RegistryConfig};
@@ -24,6 +24,7 @@ use crate::{
     bootstrap,
     chain::Chain,
     dispatch::Dispatch,
+    documents::ServedDocuments,
     health::{Checks, Gate, Scope},
     inflight::{InFlightLimits, RequestKind},
     lifecycle::Lifecycle,
@@ -34,6 +35,7 @@ use crate::{
     snapshot::Snapshots,
     store_metrics::MeasuredStore,
     tls::Trust,
+    webhook::ConversionWebhooks,
 };
 
 /// The release this binary is built after.
@@ -104,6 +106,9 @@ pub enum StartError {
     /// What is stored could not be read.
     #[error("the store could not be read: {0}")]
     Store(#[from] cache::StartError),
+    /// What users have defined could not be taken over.
+    #[error("the custom resource definitions could not be read: {0}")]
+    Definitions(Status),
     /// What a cluster must have could not be written.
     #[error("the system objects could not be written: {0}")]
     Bootstrap(Status),
@@ -129,7 +134,10 @@ impl Server {
             allow_unenforced_policies: settings.allow_unenforced_policies,
             namespace_lifecycle: settings.admission_plugins.has(Plugin::NamespaceLifecycle),
         };
-        let registry = Arc::new(Registry::new(kinds, store, cache.clone(), encodings, clock.clone(), config));
+        let registry = Registry::new(kinds, store, cache.clone(), encodings, clock.clone(), config);
+        let registry = Arc::new(registry.with_webhooks(Arc::new(ConversionWebhooks::new())));
+        let definitions = registry.load_definitions().await.map_err(StartError::Definitions)?;
+        lifecycle.tasks().spawn("custom resource definitions", definitions.run());
         let rbac = Arc::new(Rbac::new());
         rbac_feed::start(&registry, &rbac, lifecycle.tasks());
         let cluster = Arc::new(Cluster(Arc::clone(&registry)));
@@ -169,7 +177,11 @@ impl Server {
         });
         let release = catalog.release();
         let dispatch = Dispatch {
-            documents: discovery::documents(&catalog, &settings.server_address),
+            served: ServedDocuments::new(
+                Arc::clone(&catalog),
+                Arc::clone(&registry),
+                settings.server_address,
+            ),
             schemas: registry.kinds().schemas().clone(),
             catalog,
             registry: Arc::clone(&registry),
@@ -266,7 +278,7 @@ fn observe(metrics: &Arc<Metrics>, registry: &Arc<Registry>, limits: &InFlightLi
         for kind in [RequestKind::ReadOnly, RequestKind::Mutating] {
             metrics.set_in_flight(kind.label(), limits.count(kind));
         }
-        for kind in registry.kinds().iter() {
+        for kind in registry.kinds().all() {
             if let Some(collection) = kind.collection() {
                 metrics.set_storage_objects(&kind.resource.to_string(), collection.len());
             }

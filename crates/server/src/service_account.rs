@@ -2,7 +2,7 @@
 //!
 //! A signature alone is not believed: the account, and what the token is bound to, must still be there with the same uid.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use access::{
     TokenIssuer, TokenSpec, User, VerifiedServiceAccount,
@@ -100,7 +100,7 @@ fn is_alive(registry: &Registry, verified: &VerifiedServiceAccount) -> bool {
 pub(crate) fn find(registry: &Registry, resource: &str, namespace: &str, name: &str) -> Option<Value> {
     let kind = registry.kinds().get(&GroupResource::new("", resource))?;
     let target = Target {
-        kind: Arc::clone(kind),
+        kind,
         group_version: GroupVersion::new("", "v1"),
         namespace: namespace.to_owned(),
         name: name.to_owned(),

@@ -189,11 +189,11 @@ fn check_discovery(catalog: &Catalog, expected: &BTreeSet<String>) {
         let version = served.version.as_str();
         assert!(std::ptr::eq(
             catalog.find(&definition.group, version, &definition.resource).unwrap(),
-            &**served
+            served
         ));
         assert!(std::ptr::eq(
             catalog.find_kind(&definition.group, version, &definition.kind).unwrap(),
-            &**served
+            served
         ));
         assert!(
             catalog.has_group_version(&definition.group, version) && catalog.has_group(&definition.group)

@@ -58,6 +58,16 @@ const CREATED: Column = Column {
     ..text("", ABOUT_AGE, empty)
 };
 
+/// The column that every table begins with, as clients see it.
+pub(crate) fn name_column() -> Value {
+    NAME.definition()
+}
+
+/// The column that tells how old an object is, as clients see it.
+pub(crate) fn created_column(name: &'static str) -> Value {
+    Column { name, ..CREATED }.definition()
+}
+
 const fn text(name: &'static str, description: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     Column { name, kind: "string", format: "", description, priority: 0, cell }
 }
@@ -191,7 +201,8 @@ fn or_else(text: String, nothing: &str) -> String {
 }
 
 /// How long ago, as kubectl writes it.
-fn age(timestamp: &str, now: Timestamp) -> String {
+/// How long ago, as kubectl writes it.
+pub(crate) fn age(timestamp: &str, now: Timestamp) -> String {
     match time::parse_time(timestamp) {
         None => "<unknown>".to_owned(),
         Some(then) => short_duration(now.as_second() - then.as_second()),

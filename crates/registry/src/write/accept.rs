@@ -57,7 +57,7 @@ impl From<Value> for Sent {
 }
 
 impl Source {
-    fn text(&self) -> Option<&Bytes> {
+    pub(crate) fn text(&self) -> Option<&Bytes> {
         match self {
             Self::Tree => None,
             Self::Json { text, .. } | Self::Yaml { text, .. } => Some(text),
@@ -76,7 +76,7 @@ pub(crate) struct Accepted {
 }
 
 /// A whole object: for create and update. 400 if it does not fit.
-pub(super) fn accept(
+pub(crate) fn accept(
     want: BodyKind<'_>,
     validation: FieldValidation,
     sent: Sent,
@@ -156,7 +156,7 @@ pub(crate) fn accept_patched(
 }
 
 /// What applying a configuration made of an old object. Apply has its own words for fields that it does not know.
-pub(super) fn accept_applied(
+pub(crate) fn accept_applied(
     want: BodyKind<'_>,
     applied: Value,
     old: Option<&Value>,

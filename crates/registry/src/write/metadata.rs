@@ -6,7 +6,7 @@ use meta::{FieldError, Reason, Status, Value, object, validate};
 use rand::RngExt;
 use uuid::Uuid;
 
-use crate::{Target, resource_version, rules};
+use crate::{Target, custom, resource_version, rules};
 
 /// Upstream's alphabet for generated names: no vowels, no look-alikes.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -91,6 +91,7 @@ pub(crate) fn validate_new(target: &Target, object: &Value) -> Result<(), Status
     let rule = validate::name_rule(&target.kind.definition.group, &target.kind.definition.resource);
     let mut errors = validate::validate_object_meta(object, target.kind.is_namespaced(), rule);
     errors.0.extend(rules::validate_new(target.into(), object).0);
+    custom::accept::validate_new(target, object, &mut errors);
     if errors.is_empty() {
         Ok(())
     } else {
@@ -107,6 +108,7 @@ pub(crate) fn validate_changed(target: &Target, new: &Value, old: &Value) -> Res
     let before = validate::validate_object_meta(old, target.kind.is_namespaced(), rule);
     errors.0.extend(own.0.into_iter().filter(|it| !before.0.contains(it)));
     errors.0.extend(rules::validate_changed(target.into(), new, old).0);
+    custom::accept::validate_update(target, new, old, &mut errors);
     if errors.is_empty() {
         Ok(())
     } else {

@@ -12,7 +12,7 @@ impl Registry {
         }
         let Some(kind) = self.kinds.get(&GroupResource::new("", "namespaces")) else { return Ok(()) };
         let namespace = Target {
-            kind: kind.clone(),
+            kind,
             group_version: meta::GroupVersion::new("", "v1"),
             namespace: String::new(),
             name: target.namespace.clone(),

@@ -33,6 +33,11 @@ impl Versions for KindVersions<'_> {
     fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
         let definition = &self.target.kind.definition;
         let GroupVersion { group, version } = GroupVersion::parse(api_version)?;
+        if let Some(custom) = &self.target.kind.custom {
+            let (schema, ty) =
+                custom.types(version.as_str(), self.schemas).filter(|_| definition.group == group)?;
+            return Some(TypeRef { schema, ty });
+        }
         let is_known = definition.decodable.iter().any(|it| it.group == group && it.version == version)
             || (definition.group == group && definition.versions.contains(&version));
         let ty = self.schemas.kind(&group, version.as_str(), &definition.kind).filter(|_| is_known)?;
@@ -128,7 +133,8 @@ impl Registry {
 
     /// An object of the target's kind in which nothing is set.
     fn blank(&self, target: &Target) -> Option<Value> {
-        let mut nothing = apply::blank(self.kinds.schemas().schema(), self.type_of(target)?);
+        let (schema, ty) = self.typed(target)?;
+        let mut nothing = apply::blank(schema, ty);
         name_kind(target, &mut nothing);
         Some(nothing)
     }

@@ -43,7 +43,7 @@ pub(crate) async fn bind_named(call: &mut Call<'_>, body: RequestBody) -> Result
     let (mut binding, warnings) = call.read_accepted(&options, body).await?;
     Admitter::of(call).answered(&call.target, &mut binding).await?;
     let pods = call.registry.kinds().get(&meta::GroupResource::new("", "pods"));
-    let kind = pods.cloned().ok_or_else(Status::no_such_resource)?;
+    let kind = pods.ok_or_else(Status::no_such_resource)?;
     let name = object::name(&binding).to_owned();
     let target = Target { kind, name, ..call.target.clone() };
     bind_to(call, &target, &options, &binding).await?;

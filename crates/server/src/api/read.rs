@@ -27,7 +27,11 @@ pub(super) async fn get(call: &mut Call<'_>) -> Result<Answer, Status> {
 /// `GET …`
 pub(super) async fn list(call: &mut Call<'_>) -> Result<Answer, Status> {
     if let Some(wanted) = shape::wanted(call.exchange) {
-        let page = call.registry.list(&call.target, &options::list(&call.exchange.query)?).await?;
+        let options = options::list(&call.exchange.query)?;
+        let page = match wanted {
+            shape::Shape::Metadata { .. } => call.registry.list_at_best(&call.target, &options).await?,
+            shape::Shape::Table(_) => call.registry.list(&call.target, &options).await?,
+        };
         let shaped = shape::page(call, wanted, &page)?;
         return Ok(answer::json(call.exchange, 200, shaped, Format::default()));
     }

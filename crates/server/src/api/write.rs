@@ -15,8 +15,14 @@ use crate::{
 /// The patch languages of built-in kinds, as upstream lists them.
 const PATCHES: [PatchKind; 4] = [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic, PatchKind::Apply];
 
+/// Kinds without Go types have no strategic merge.
+const CUSTOM_PATCHES: [PatchKind; 3] = [PatchKind::Json, PatchKind::Merge, PatchKind::Apply];
+
 /// `POST …`
 pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    if call.target.kind.custom.as_ref().is_some_and(|it| it.is_terminating()) {
+        return Err(registry::custom::terminating(&call.target));
+    }
     let format = written_format(call)?;
     negotiate::request(&call.exchange.headers)?;
     let admit = Admitter::of(call);
@@ -66,10 +72,11 @@ pub(super) async fn finalize(call: &mut Call<'_>, body: RequestBody) -> Result<A
 /// The patch language that is sent, or 415.
 pub(super) fn patch_kind(call: &Call<'_>) -> Result<PatchKind, Status> {
     let content_type = negotiate::content_type(&call.exchange.headers);
-    PATCHES
-        .into_iter()
-        .find(|it| it.media_type() == content_type)
-        .ok_or_else(|| Status::unsupported_media_type(&PATCHES.map(PatchKind::media_type)))
+    let patches: &[PatchKind] = if call.target.kind.custom.is_some() { &CUSTOM_PATCHES } else { &PATCHES };
+    patches.iter().copied().find(|it| it.media_type() == content_type).ok_or_else(|| {
+        let accepted: Vec<&str> = patches.iter().map(|it| it.media_type()).collect();
+        Status::unsupported_media_type(&accepted)
+    })
 }
 
 /// What is to be applied.

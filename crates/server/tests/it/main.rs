@@ -4,6 +4,8 @@
 mod admission;
 mod apply;
 mod bombs;
+mod conversion;
+mod custom;
 mod defaults;
 mod deletion;
 mod edges;

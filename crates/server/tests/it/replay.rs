@@ -13,7 +13,10 @@
 use meta::Value;
 use serde_json::json;
 
-use crate::harness::{Answered, TestServer};
+use crate::{
+    custom,
+    harness::{Answered, TestServer},
+};
 
 /// Tokens of the recorded clients: an administrator, and somebody without rights.
 pub const TOKENS: &str = "labtoken,lab,lab-uid,system:masters\nusertoken,user,user-uid\n";
@@ -38,6 +41,10 @@ pub async fn play(server: &TestServer, namespace: &str, steps: &str) -> Vec<Diff
         let step = Step::read(line, namespace);
         let answered = step.ask(server).await;
         step.compare(&answered, &mut differences);
+        if answered.code == 201 && step.text("ask").ends_with("/customresourcedefinitions") {
+            let name = step.line["body"]["metadata"]["name"].as_str().unwrap_or_default();
+            custom::established(server, "Bearer labtoken", name).await;
+        }
     }
     differences
 }

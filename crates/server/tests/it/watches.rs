@@ -11,21 +11,24 @@ use store::Store;
 use crate::harness::{MAPS, TestServer, config_map};
 
 /// A watch that is read line by line.
-struct Lines {
+pub struct Lines {
     body: Body,
     rest: Vec<u8>,
 }
 
 impl Lines {
-    async fn open(server: &TestServer, path: &str) -> Self {
-        let response =
-            server.open("GET", path, &[("authorization", "Bearer admintoken")], String::new()).await;
+    pub async fn open(server: &TestServer, path: &str) -> Self {
+        Self::open_as(server, "Bearer admintoken", path).await
+    }
+
+    pub async fn open_as(server: &TestServer, authorization: &str, path: &str) -> Self {
+        let response = server.open("GET", path, &[("authorization", authorization)], String::new()).await;
         assert_eq!(response.status(), 200);
         Self { body: response.into_body(), rest: Vec::new() }
     }
 
     /// The next event, or nothing if the stream ended.
-    async fn next(&mut self) -> Option<Value> {
+    pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(at) = self.rest.iter().position(|it| *it == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=at).collect();

@@ -1,0 +1,153 @@
+//! Stored custom objects as a client's version shows them.
+//!
+//! An object that was written under the schemas of today, in the version that is asked for, is shown as it is stored.
+//! Any other is pruned and filled in by the schema of the version it is stored in, converted, and pruned by that of the
+//! version that is asked for. What comes out is an [`Item`] again, so that everything behind this works on it alike.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cache::Item;
+use meta::{GroupVersion, Status, StorageVersion, Value, object};
+use schema::custom::{fill, prune};
+use store::Entry;
+
+use super::{Conversion, Custom, Shape, Webhooks, convert};
+use crate::{Kind, Registry, Target};
+
+/// Brings stored objects of one kind into the version of one client.
+#[derive(Clone)]
+pub(crate) struct Presenter {
+    kind: Arc<Kind>,
+    version: GroupVersion,
+    webhooks: Arc<dyn Webhooks>,
+}
+
+impl Presenter {
+    /// Whether the object is shown as it is stored. Objects of built-in kinds are, as far as this is concerned.
+    pub(crate) fn is_as_stored(&self, item: &Item) -> bool {
+        let Some(custom) = self.kind.custom.as_deref() else { return true };
+        item.revision() > custom.since && item.storage_version().as_str() == self.version.to_string()
+    }
+
+    /// Objects as the client sees them, in the same order.
+    pub(crate) async fn present(&self, items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, Status> {
+        let Some(custom) = self.kind.custom.as_deref() else { return Ok(items) };
+        let places: Vec<usize> = (0..items.len()).filter(|at| !self.is_as_stored(&items[*at])).collect();
+        if places.is_empty() {
+            return Ok(items);
+        }
+        let mut trees = Vec::with_capacity(places.len());
+        for at in &places {
+            trees.push(settled(custom, &items[*at])?);
+        }
+        let trees = self.convert(custom, trees).await?;
+        let mut items = items;
+        for (at, tree) in places.into_iter().zip(trees) {
+            items[at] = self.item(&items[at], &tree)?;
+        }
+        Ok(items)
+    }
+
+    /// Objects in the client's version, pruned by its schema.
+    async fn convert(&self, custom: &Custom, trees: Vec<Value>) -> Result<Vec<Value>, Status> {
+        between(self.webhooks.as_ref(), custom, trees, &self.version).await
+    }
+
+    fn item(&self, stored: &Item, tree: &Value) -> Result<Arc<Item>, Status> {
+        let collection = self.kind.collection().ok_or_else(Status::no_such_resource)?;
+        let entry = Entry {
+            key: stored.key().clone(),
+            value: schema::json::encode_stored(tree),
+            created: stored.created(),
+            modified: stored.revision(),
+            lease: stored.lease(),
+        };
+        collection.parse(&entry).map(Arc::new).map_err(Status::internal)
+    }
+}
+
+impl Registry {
+    /// How stored objects of the target become what its client sees.
+    pub(crate) fn presenter(&self, target: &Target) -> Presenter {
+        Presenter {
+            kind: Arc::clone(&target.kind),
+            version: target.group_version.clone(),
+            webhooks: Arc::clone(&self.webhooks),
+        }
+    }
+
+    /// One object as the client sees it.
+    pub(crate) async fn presented(&self, target: &Target, item: &Arc<Item>) -> Result<Arc<Item>, Status> {
+        let items = self.presenter(target).present(vec![Arc::clone(item)]).await?;
+        items.into_iter().next().ok_or_else(|| Status::internal("an object got lost in conversion"))
+    }
+
+    /// One object as the client sees it, or as it is stored if it cannot be converted: whoever deletes an object, or
+    /// wants only its metadata, need not be able to read it.
+    pub(crate) async fn presented_at_best(&self, target: &Target, item: &Arc<Item>) -> Arc<Item> {
+        self.presented(target, item).await.unwrap_or_else(|_| Arc::clone(item))
+    }
+
+    /// The bytes to store of a custom object, in the version that its definition says is stored.
+    pub(crate) async fn custom_to_storage(
+        &self,
+        custom: &Custom,
+        object: &Value,
+        version: &StorageVersion,
+    ) -> Result<Bytes, Status> {
+        if object::api_version(object) == version.as_str() {
+            return Ok(schema::json::encode_stored(object));
+        }
+        let mut trees =
+            between(self.webhooks.as_ref(), custom, vec![object.clone()], &custom.storage).await?;
+        Ok(schema::json::encode_stored(&trees.pop().unwrap_or_default()))
+    }
+}
+
+/// A stored object under the schema of the version it is stored in: pruned, and filled in.
+fn settled(custom: &Custom, item: &Item) -> Result<Value, Status> {
+    let mut tree: Value = serde_json::from_slice(item.text()).map_err(Status::internal)?;
+    let stored = object::api_version(&tree);
+    let version = stored.split_once('/').map_or("", |(_, it)| it);
+    let Some(Shape { root, .. }) = custom.shape(version) else {
+        return Err(Status::internal(format!(
+            "request to convert CR from an invalid group/version: {stored} ({})",
+            item.key()
+        )));
+    };
+    prune(root, &mut tree);
+    fill(root, &mut tree);
+    Ok(tree)
+}
+
+async fn between(
+    webhooks: &dyn Webhooks,
+    custom: &Custom,
+    mut trees: Vec<Value>,
+    wanted: &GroupVersion,
+) -> Result<Vec<Value>, Status> {
+    let text = wanted.to_string();
+    match &custom.conversion {
+        Conversion::None => {
+            for tree in &mut trees {
+                object::as_map_mut(tree).insert("apiVersion".to_owned(), Value::from(text.as_str()));
+            }
+        }
+        Conversion::Webhook(config) => {
+            let places: Vec<usize> =
+                (0..trees.len()).filter(|at| object::api_version(&trees[*at]) != text).collect();
+            let sent = places.iter().map(|at| trees[*at].take()).collect();
+            let converted = convert::convert(webhooks, config, sent, wanted).await?;
+            for (at, tree) in places.into_iter().zip(converted) {
+                trees[at] = tree;
+            }
+        }
+    }
+    if let Some(Shape { root, .. }) = custom.shape(wanted.version.as_str()) {
+        for tree in &mut trees {
+            prune(root, tree);
+        }
+    }
+    Ok(trees)
+}

@@ -1,0 +1,176 @@
+//! Discovery and OpenAPI of everything that is served: what is built in and what users define.
+//!
+//! Users define things while the server runs, so documents are made anew when they are asked for and something has
+//! changed since; in between they are handed out as they are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use catalog::{
+    Catalog, Gate, Group, Served, Verb,
+    discovery::{self, Documents, GroupDiscovery, ResourceDiscovery, SubresourceDiscovery, VersionDiscovery},
+    openapi::{self, OpenApi},
+};
+use meta::{GroupVersion, Value};
+use registry::{Kind, Registry, custom::Custom};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+/// The order in which upstream lists the verbs of custom resources.
+const VERBS: [Verb; 8] = [
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Watch,
+];
+
+/// What is left while a definition goes.
+const ENDING_VERBS: [Verb; 5] = [Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];
+
+/// The documents of one server.
+pub(crate) struct ServedDocuments {
+    catalog: Arc<Catalog>,
+    registry: Arc<Registry>,
+    server_address: String,
+    /// With the number of changes that they show.
+    newest: ArcSwapOption<(u64, Arc<Documents>)>,
+}
+
+impl ServedDocuments {
+    pub(crate) fn new(catalog: Arc<Catalog>, registry: Arc<Registry>, server_address: String) -> Self {
+        Self { catalog, registry, server_address, newest: ArcSwapOption::empty() }
+    }
+
+    /// Discovery as of now.
+    pub(crate) fn discovery(&self) -> Arc<Documents> {
+        let changes = self.registry.kinds().changes();
+        if let Some(newest) = &*self.newest.load()
+            && newest.0 == changes
+        {
+            return Arc::clone(&newest.1);
+        }
+        let documents = Arc::new(self.build());
+        self.newest.store(Some(Arc::new((changes, Arc::clone(&documents)))));
+        documents
+    }
+
+    fn build(&self) -> Documents {
+        let mut groups = discovery::builtin(&self.catalog, |it| it.storage.clone());
+        let has_hash = self.catalog.gates().enabled(Gate::StorageVersionHash);
+        for kind in self.registry.kinds().custom() {
+            let Some(custom) = &kind.custom else { continue };
+            groups.extend(custom.served().map(|it| describe(&kind, custom, it, has_hash)));
+        }
+        Documents::build(groups, &self.server_address)
+    }
+
+    /// `/openapi/v3`
+    pub(crate) fn openapi_index(&self, builtin: &OpenApi) -> Bytes {
+        let custom = self.group_versions();
+        let index = builtin.index();
+        if custom.is_empty() {
+            return index;
+        }
+        let Ok(mut index) = serde_json::from_slice::<Value>(&index) else { return index };
+        let known: BTreeSet<String> =
+            index["paths"].as_object().map(|it| it.keys().cloned().collect()).unwrap_or_default();
+        for group_version in custom {
+            let path = openapi::path_of(&group_version);
+            if !known.contains(&path) {
+                let hash = hash(&self.kinds_in(&group_version));
+                let url = format!("/openapi/v3/{path}?hash={hash}");
+                index["paths"][path] = json!({ "serverRelativeURL": url });
+            }
+        }
+        Bytes::from(index.to_string())
+    }
+
+    /// The document of a group and version that users define, and its hash.
+    pub(crate) fn openapi_document(&self, path: &str) -> Option<(Bytes, String)> {
+        let group_version = self.group_versions().into_iter().find(|it| openapi::path_of(it) == path)?;
+        let kinds = self.kinds_in(&group_version);
+        let described: Vec<(Arc<Served>, Value)> = kinds
+            .values()
+            .filter_map(|kind| {
+                let custom = kind.custom.as_ref()?;
+                let served = custom.served().find(|it| it.version == group_version.version)?;
+                Some((Arc::clone(served), schema(custom, group_version.version.as_str())))
+            })
+            .collect();
+        let schemas = self.registry.kinds().schemas();
+        Some((openapi::custom_document(schemas, &described, self.catalog.release()), hash(&kinds)))
+    }
+
+    fn group_versions(&self) -> BTreeSet<GroupVersion> {
+        let kinds = self.registry.kinds().custom();
+        let served = kinds.iter().filter_map(|it| it.custom.as_ref()).flat_map(|it| it.served());
+        served.map(|it| it.group_version()).collect()
+    }
+
+    /// The kinds that are served in a group and version, by resource.
+    fn kinds_in(&self, group_version: &GroupVersion) -> BTreeMap<String, Arc<Kind>> {
+        let serves = |kind: &Kind| {
+            let custom = kind.custom.as_ref();
+            custom.is_some_and(|it| it.served().any(|it| it.group_version() == *group_version))
+        };
+        let kinds = self.registry.kinds().custom().into_iter().filter(|it| serves(it));
+        kinds.map(|it| (it.resource.resource.to_string(), it)).collect()
+    }
+}
+
+/// Changes whenever one of the definitions does.
+fn hash(kinds: &BTreeMap<String, Arc<Kind>>) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(env!("CARGO_PKG_VERSION"));
+    for custom in kinds.values().filter_map(|it| it.custom.as_ref()) {
+        hasher.update(custom.text());
+    }
+    hasher.finalize().iter().take(16).map(|it| format!("{it:02X}")).collect()
+}
+
+/// The schema of a version as its user wrote it.
+fn schema(custom: &Custom, version: &str) -> Value {
+    let definition: Value = serde_json::from_slice(custom.text()).unwrap_or_default();
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
+    let own = versions.into_iter().flatten().find(|it| it["name"] == version);
+    own.and_then(|it| it.pointer("/schema/openAPIV3Schema")).cloned().unwrap_or_default()
+}
+
+fn describe(kind: &Kind, custom: &Custom, served: &Served, has_hash: bool) -> GroupDiscovery {
+    let definition = &kind.definition;
+    let hash = has_hash.then(|| discovery::storage_version_hash(custom.storage(), &definition.kind));
+    let response = Some(served.group_version());
+    let verbs = if custom.is_terminating() { ENDING_VERBS.to_vec() } else { VERBS.to_vec() };
+    let subresources = served.subresources.iter().map(|it| SubresourceDiscovery {
+        name: it.name.clone(),
+        kind: it.kind.clone(),
+        group_version: it.group_version.clone(),
+        response: response.clone(),
+        verbs: vec![Verb::Get, Verb::Patch, Verb::Update],
+    });
+    let resource = ResourceDiscovery {
+        name: definition.resource.clone(),
+        singular: definition.singular.clone(),
+        kind: definition.kind.clone(),
+        response: response.clone(),
+        namespaced: definition.namespaced,
+        verbs,
+        short_names: definition.short_names.clone(),
+        categories: definition.categories.clone(),
+        storage_version_hash: hash,
+        subresources: subresources.collect(),
+    };
+    GroupDiscovery {
+        name: definition.group.clone(),
+        priority: Group::CUSTOM_PRIORITY,
+        versions: vec![VersionDiscovery { version: served.version.clone(), resources: vec![resource] }],
+    }
+}

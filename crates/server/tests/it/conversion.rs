@@ -1,0 +1,96 @@
+//! Versions that a webhook converts, over real HTTPS.
+
+use serde_json::{Value, json};
+use testkit::webhook::{Identity, Reply, Webhook};
+
+use crate::{custom::establish, harness::TestServer};
+
+const V1: &str = "/apis/w.example/v1/namespaces/default/widgets";
+const V2: &str = "/apis/w.example/v2/namespaces/default/widgets";
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.w.example";
+
+/// `spec.size` of v1 is `spec.width` of v2.
+fn definition(webhook: &Webhook) -> Value {
+    let version = |name: &str, field: &str, storage: bool| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {"spec": {"type": "object", "properties": {field: {"type": "integer"}}}}}}})
+    };
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.w.example"},
+        "spec": {"group": "w.example", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [version("v1", "size", true), version("v2", "width", false)],
+            "conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+                "clientConfig": {"url": webhook.url("/convert"), "caBundle": webhook.ca_bundle()}}}}})
+}
+
+fn converted(review: &Value) -> Value {
+    let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap_or_default();
+    let mut objects = review["request"]["objects"].as_array().cloned().unwrap_or_default();
+    for object in &mut objects {
+        let (from, to) = if wanted == "w.example/v2" { ("size", "width") } else { ("width", "size") };
+        let value = object["spec"][from].take();
+        object["spec"] = json!({to: value});
+        object["apiVersion"] = json!(wanted);
+    }
+    json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": {
+        "uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects}})
+}
+
+fn widget(name: &str, size: i64) -> Value {
+    json!({"apiVersion": "w.example/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
+#[tokio::test]
+async fn objects_are_read_written_listed_and_watched_in_every_version() {
+    let webhook = Webhook::start(Identity::Good, |review| Reply::Json(converted(review))).await.unwrap();
+    let server = TestServer::start().await;
+    establish(&server, definition(&webhook)).await;
+    server.post(V1, widget("a", 1)).await.expect(201);
+    server.post(V1, widget("b", 2)).await.expect(201);
+    let shown = server.get(&format!("{V2}/a")).await.expect(200).json();
+    assert_eq!((&shown["apiVersion"], &shown["spec"]), (&json!("w.example/v2"), &json!({"width": 1})));
+    let n_calls = webhook.calls().len();
+    let list = server.get(V2).await.expect(200).json();
+    assert_eq!(list["items"][1]["spec"], json!({"width": 2}));
+    assert_eq!(webhook.calls().len(), n_calls + 1, "a list is converted at once");
+    let patched =
+        server.patch(&format!("{V2}/b"), "merge", json!({"spec": {"width": 7}})).await.expect(200).json();
+    assert_eq!(patched["spec"], json!({"width": 7}));
+    assert_eq!(server.get(&format!("{V1}/b")).await.json()["spec"], json!({"size": 7}));
+}
+
+#[tokio::test]
+async fn a_failing_webhook_is_named_and_does_not_hold_up_deletion() {
+    let webhook = Webhook::start(Identity::Good, |_| Reply::Text(500, "broken".to_owned())).await.unwrap();
+    let server = TestServer::start().await;
+    establish(&server, definition(&webhook)).await;
+    server.post(V1, widget("a", 1)).await.expect(201);
+    let refused = server.get(&format!("{V2}/a")).await.expect(500);
+    assert!(refused.message().contains("widgets.w.example"), "{}", refused.message());
+    server.get(V2).await.expect(500);
+    assert_eq!(server.get(V1).await.expect(200).json()["items"].as_array().unwrap().len(), 1);
+    let headers = [
+        ("authorization", "Bearer admintoken"),
+        ("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
+    ];
+    let bare = server.send("GET", V2, &headers, Value::Null).await.expect(200).json();
+    assert_eq!(bare["items"][0]["metadata"]["name"], "a");
+    server.ask("DELETE", &format!("{V2}/a"), Value::Null).await.expect(200);
+    server.get(&format!("{V1}/a")).await.expect(404);
+}
+
+#[tokio::test]
+async fn webhooks_that_cannot_be_believed_change_nothing() {
+    for identity in [Identity::Expired, Identity::OtherName] {
+        let webhook = Webhook::start(identity, |review| Reply::Json(converted(review))).await.unwrap();
+        let server = TestServer::start().await;
+        establish(&server, definition(&webhook)).await;
+        server.post(V1, widget("a", 1)).await.expect(201);
+        let refused = server.get(&format!("{V2}/a")).await.expect(500);
+        assert!(refused.message().contains("conversion webhook for"), "{}", refused.message());
+        let written = json!({"apiVersion": "w.example/v2", "kind": "Widget", "metadata": {"name": "b"}, "spec": {"width": 1}});
+        server.post(V2, written).await.expect(500);
+        server.get(&format!("{V1}/b")).await.expect(404);
+        server.ask("DELETE", CRD, Value::Null).await.expect(200);
+    }
+}
