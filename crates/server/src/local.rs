@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header::USER_AGENT};
 use http_body_util::BodyExt;
 
 use crate::{
@@ -19,6 +19,9 @@ use crate::{
     chain::{Caller, Chain},
     listen::Peer,
 };
+
+/// Who the controllers in this process are, unless they say otherwise.
+const AGENT: HeaderValue = HeaderValue::from_static("convoy-controllers");
 
 /// Hands requests to a chain as one user.
 #[derive(Clone)]
@@ -52,7 +55,9 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Self { chain, caller, peer } = self.clone();
-        let request = request.map(|it| it.map_err(Into::into).boxed_unsync());
+        let mut request = request.map(|it| it.map_err(Into::into).boxed_unsync());
+        // Audit and managedFields name writers after their agents.
+        request.headers_mut().entry(USER_AGENT).or_insert(AGENT);
         Box::pin(async move { Ok(chain.serve(request, peer, Some(caller)).await) })
     }
 }

@@ -52,7 +52,10 @@ fn flags_are_read() {
     assert!(!flags.authentication.anonymous_auth && flags.api.allow_unenforced_policies);
     assert_eq!(flags.api.emulated_version, meta::Release::v1(33));
     assert_eq!(flags.authentication.service_account_issuer, ["https://a", "https://b"]);
-    assert_eq!(flags.controllers.controllers.to_string(), "clusterrole-aggregation,serviceaccount");
+    assert_eq!(
+        flags.controllers.controllers.to_string(),
+        "clusterrole-aggregation,expiry,garbage-collector,root-ca-cert-publisher,serviceaccount,serviceaccount-token"
+    );
     assert_eq!(flags.logging.verbosity, 4);
     assert_eq!(cert_dir(&flags), Path::new("./convoy-pki"));
     Checked::of(&flags).map_err(|it| it.message).unwrap();

@@ -96,7 +96,9 @@ async fn deep_and_broken_json_is_refused() -> Result<()> {
             (Method::DELETE, format!("{OBJECTS}/nothing"), "application/json"),
         ] {
             let answer = admin.send(method.clone(), &path, Some(content_type), body.clone()).await?;
-            assert!(answer.status.is_client_error(), "{method} {path}: {} {}", answer.status, answer.text());
+            let is_refused =
+                answer.status.is_client_error() || is_bad_delete(answer.status.as_u16(), &answer.text());
+            assert!(is_refused, "{method} {path}: {} {}", answer.status, answer.text());
         }
     }
     unharmed(&mut convoy).await
@@ -282,12 +284,30 @@ async fn mutated_requests_never_surprise_the_server() -> Result<()> {
         // A mutation that asks for more bytes than come is left waiting; the test does not wait with it.
         if let Reaction::Answered { status, text } = raw.reaction(Duration::from_millis(500)).await {
             let shown = String::from_utf8_lossy(&request);
-            let surprised = status >= 500 && ![501, 503, 504, 505].contains(&status);
+            let is_expected = [501, 503, 504, 505].contains(&status) || is_bad_delete(status, &text);
+            let surprised = status >= 500 && !is_expected;
             assert!(!surprised, "round {round}, seed {seed}: {text}\nfor {shown}");
         }
     }
     tools::report(&format!("hostile: {rounds} mutated requests, seed {seed}: no surprise"));
     unharmed(&mut convoy).await
+}
+
+/// Upstream answers 500 when it cannot read the options in the body of a DELETE, and so do we: the message is about
+/// the body, and there is no reason.
+fn is_bad_delete(status: u16, answer: &str) -> bool {
+    status == 500
+        && !answer.contains("\"reason\"")
+        && [
+            "json parse error",
+            "yaml: ",
+            "converting YAML",
+            "json: cannot",
+            "no kind ",
+            "Object 'Kind' is missing",
+        ]
+        .iter()
+        .any(|it| answer.contains(it))
 }
 
 fn mutate(bytes: &mut Vec<u8>, random: &mut StdRng) {
