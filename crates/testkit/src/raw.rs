@@ -58,7 +58,7 @@ impl Raw {
             let text = String::from_utf8_lossy(&answer);
             let status = text.split(' ').nth(1).and_then(|it| it.parse().ok());
             match status {
-                Some(status) if text.contains("\r\n\r\n") || read == 0 => {
+                Some(status) if is_complete(&text) || read == 0 => {
                     return Reaction::Answered { status, text: text.into_owned() };
                 }
                 _ if read == 0 || answer.len() > LARGEST_ANSWER => return Reaction::Closed,
@@ -66,4 +66,13 @@ impl Raw {
             }
         }
     }
+}
+
+/// Whether an answer is there with its body, as far as it says how long that is.
+fn is_complete(answer: &str) -> bool {
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
+    let lengths = head.lines().filter_map(|it| it.split_once(": "));
+    let length =
+        lengths.filter(|it| it.0.eq_ignore_ascii_case("content-length")).find_map(|it| it.1.parse().ok());
+    body.len() >= length.unwrap_or(0)
 }

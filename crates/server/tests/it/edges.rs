@@ -28,7 +28,7 @@ const CASES: &[(&str, &str)] = cases![
 
 #[tokio::test]
 async fn odd_requests_are_answered_as_upstream_answers_them() {
-    let server = TestServer::start_as(Release::v1(36), |settings| {
+    let server = TestServer::start_still(Release::v1(36), |settings| {
         settings.tokens = Some(TokenFile::parse(replay::TOKENS).unwrap());
     })
     .await;

@@ -1,6 +1,6 @@
 //! A server without a network, and short ways to ask it.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use access::{Mode, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
 use admission::Plugins;
@@ -17,7 +17,7 @@ use server::{
     server::{Server, Settings},
     tls::Trust,
 };
-use store::{MemoryStore, SharedClock, SharedStore, SystemClock};
+use store::{Clock, MemoryStore, SharedClock, SharedStore, SystemClock};
 
 /// A server on a memory store.
 pub struct TestServer {
@@ -49,6 +49,26 @@ impl Answered {
     }
 }
 
+/// Time passes, but it stays the same time of day.
+struct Still {
+    clock: SystemClock,
+    now: jiff::Timestamp,
+}
+
+impl Clock for Still {
+    fn now(&self) -> jiff::Timestamp {
+        self.now
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.clock.sleep(duration)
+    }
+}
+
 impl TestServer {
     pub async fn start() -> Self {
         Self::start_as(Release::v1(36), |_| {}).await
@@ -61,7 +81,23 @@ impl TestServer {
 
     /// A server on a store that may hold something already.
     pub async fn start_on(store: SharedStore, release: Release, adjust: impl FnOnce(&mut Settings)) -> Self {
-        let clock: SharedClock = SystemClock::shared();
+        Self::start_by(SystemClock::shared(), store, release, adjust).await
+    }
+
+    /// A server for which it is always the same time of day, so that no test depends on when a second ends.
+    pub async fn start_still(release: Release, adjust: impl FnOnce(&mut Settings)) -> Self {
+        let clock = SystemClock::new();
+        let still: SharedClock = Arc::new(Still { clock, now: clock.now() });
+        Self::start_by(still, SharedStore::new(MemoryStore::new(SystemClock::shared())), release, adjust)
+            .await
+    }
+
+    async fn start_by(
+        clock: SharedClock,
+        store: SharedStore,
+        release: Release,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Self {
         let gates = FeatureGates::defaults(release);
         let catalog = Catalog::new(release, &RuntimeConfig::default(), &gates).unwrap();
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();

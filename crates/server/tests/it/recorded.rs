@@ -49,7 +49,7 @@ const KNOWN: &[(&str, u64, &str, &str)] = &[
 
 #[tokio::test]
 async fn recorded_answers_differ_only_where_a_decision_says_why() {
-    let server = TestServer::start_as(Release::v1(36), |settings| {
+    let server = TestServer::start_still(Release::v1(36), |settings| {
         settings.tokens = Some(TokenFile::parse(replay::TOKENS).unwrap());
     })
     .await;
