@@ -96,8 +96,11 @@ async fn deep_and_broken_json_is_refused() -> Result<()> {
             (Method::DELETE, format!("{OBJECTS}/nothing"), "application/json"),
         ] {
             let answer = admin.send(method.clone(), &path, Some(content_type), body.clone()).await?;
-            let is_refused =
-                answer.status.is_client_error() || is_bad_delete(answer.status.as_u16(), &answer.text());
+            // A list of operations that is null has none, as in Go.
+            let is_empty_patch = method == Method::PATCH && *body == *b"null";
+            let is_refused = answer.status.is_client_error()
+                || is_empty_patch
+                || is_bad_delete(answer.status.as_u16(), &answer.text());
             assert!(is_refused, "{method} {path}: {} {}", answer.status, answer.text());
         }
     }
