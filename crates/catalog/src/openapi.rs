@@ -195,6 +195,7 @@ impl<'a> Document<'a> {
 
     fn add_paths(&mut self, paths: &mut Map<String, Value>, served: &Served, object: &Value, list: &Value) {
         let definition = &served.definition;
+        let origin = definition.origin;
         let gvk = kind_value(&definition.group, served.version.as_str(), &definition.kind);
         let root = format!("/{}", path_of(&served.group_version()));
         let scope = if definition.namespaced { "/namespaces/{namespace}" } else { "" };
@@ -206,24 +207,24 @@ impl<'a> Document<'a> {
         let on_one = verbs(&[Verb::Get, Verb::Update, Verb::Patch, Verb::Delete]);
         if definition.namespaced && served.verbs.contains(Verb::List) {
             let path = format!("{root}/{}", definition.resource);
-            paths.insert(path, path_item(&[Verb::List], &gvk, object, list));
+            paths.insert(path, path_item(origin, &[Verb::List], &gvk, object, list));
         }
         if !on_all.is_empty() {
-            paths.insert(all.clone(), path_item(&on_all, &gvk, object, list));
+            paths.insert(all.clone(), path_item(origin, &on_all, &gvk, object, list));
         }
         if !on_one.is_empty() {
-            paths.insert(format!("{all}/{{name}}"), path_item(&on_one, &gvk, object, list));
+            paths.insert(format!("{all}/{{name}}"), path_item(origin, &on_one, &gvk, object, list));
         }
         for subresource in &served.subresources {
             let own = subresource.group_version.clone().unwrap_or_else(|| served.group_version());
             let gvk = kind_value(&own.group, own.version.as_str(), &subresource.kind);
             let object = match &subresource.group_version {
-                None if definition.origin == Origin::User => object.clone(),
+                None if origin == Origin::User => object.clone(),
                 _ => self.kind_reference(&own.group, own.version.as_str(), &subresource.kind),
             };
             let verbs: Vec<Verb> = subresource.verbs.iter().collect();
             let path = format!("{all}/{{name}}/{}", subresource.name);
-            paths.insert(path, path_item(&verbs, &gvk, &object, &object));
+            paths.insert(path, path_item(origin, &verbs, &gvk, &object, &object));
         }
     }
 
@@ -370,7 +371,7 @@ fn kind_value(group: &str, version: &str, kind: &str) -> Value {
 }
 
 /// The operations of one path.
-fn path_item(verbs: &[Verb], gvk: &Value, object: &Value, list: &Value) -> Value {
+fn path_item(origin: Origin, verbs: &[Verb], gvk: &Value, object: &Value, list: &Value) -> Value {
     let mut item = Map::new();
     for verb in verbs {
         let (method, action) = match verb {
@@ -393,10 +394,11 @@ fn path_item(verbs: &[Verb], gvk: &Value, object: &Value, list: &Value) -> Value
         let content = match verb {
             Verb::Create | Verb::Update => json!({"*/*": {"schema": object}}),
             Verb::Patch => {
-                let media =
-                    ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"];
-                media
-                    .iter()
+                // kubectl sends a strategic patch wherever one is listed, and custom resources know none.
+                let strategic = (origin != Origin::User).then_some("strategic-merge-patch+json");
+                ["json-patch+json", "merge-patch+json", "apply-patch+yaml"]
+                    .into_iter()
+                    .chain(strategic)
                     .map(|it| (format!("application/{it}"), json!({"schema": {"type": "object"}})))
                     .collect()
             }

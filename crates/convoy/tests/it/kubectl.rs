@@ -316,6 +316,9 @@ fn custom_resources(kubectl: &Kubectl<'_>) {
     assert!(kubectl.ok(&format!("apply --server-side -f {one}")).contains("serverside-applied"));
     assert!(kubectl.ok(&format!("apply -f {two}")).contains("created"));
     assert!(kubectl.ok(&format!("apply -f {two}")).contains("unchanged"));
+    let green = gadget("two", "green");
+    assert!(kubectl.ok(&format!("apply -f {green}")).contains("configured"));
+    assert!(kubectl.ok(&format!("apply -f {}", gadget("two", "blue"))).contains("configured"));
     let wide = kubectl.ok("-n shop get gd -o wide");
     assert!(wide.contains("COLOUR") && wide.contains("SIZE") && wide.contains("red"), "{wide}");
     assert!(!kubectl.ok("-n shop get gadgets").contains("SIZE"));
