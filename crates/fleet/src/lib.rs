@@ -7,7 +7,7 @@
 //! # Flow
 //! A server checks what is stored ([`stored`]) and joins ([`member`]); for each resource it brings its entry into
 //! the fence record ([`agree`], for custom resources [`custom`]), with the mirror for people ([`mirror`]) in the
-//! same transaction ([`write`]). Every put then requires the fence at the revision it was encoded for
+//! same transaction ([`mod@write`]). Every put then requires the fence at the revision it was encoded for
 //! ([`encoding`]); if that fails, [`put`] says how to go on. [`gate`] keeps writes out until a resource is
 //! reported, [`collect`] removes what the departed left.
 //!

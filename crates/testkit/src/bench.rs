@@ -7,6 +7,7 @@
 pub mod ceiling;
 pub mod fanout;
 pub mod load;
+mod objects;
 pub mod plan;
 pub mod table;
 pub mod wire;

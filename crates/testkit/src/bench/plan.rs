@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::fanout::{self, FanOut};
 use super::load::{self, Load, MakeRequest};
+use super::objects;
 use super::table::{Table, Target as Aim};
 use super::wire::Target;
 use crate::convoy::{ADMIN_TOKEN, Convoy, Options};
@@ -51,6 +52,10 @@ pub async fn run(plan: &Plan, say: impl Fn(&str)) -> Result<Table> {
         let ceiling = ceiling(plan, &mut table).await?;
         say("GET, LIST and CREATE on the embedded store");
         reads_and_writes(plan, &mut table, ceiling).await?;
+    }
+    if wanted("objects") {
+        say("conversion, protobuf, apply");
+        objects::measure(plan, &mut table).await?;
     }
     if wanted("etcd") && plan.etcd {
         say("CREATE on etcd");
@@ -219,7 +224,7 @@ async fn started(convoy: &mut Convoy) -> Result<(Duration, u64)> {
     Ok((time, convoy.resident_kib()?))
 }
 
-async fn prepare(convoy: &Convoy) -> Result<Target> {
+pub(super) async fn prepare(convoy: &Convoy) -> Result<Target> {
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}});
     convoy.admin().post("/api/v1/namespaces", &namespace).await?.expect(201).context("the namespace")?;
@@ -238,7 +243,7 @@ fn creates(target: &Target, prefix: &'static str) -> MakeRequest {
     })
 }
 
-fn always(request: Vec<u8>) -> MakeRequest {
+pub(super) fn always(request: Vec<u8>) -> MakeRequest {
     let request: Arc<[u8]> = request.into();
     Arc::new(move |_| Arc::clone(&request))
 }
@@ -252,16 +257,16 @@ fn mib(kib: u64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn float(value: impl TryInto<u64>) -> f64 {
+pub(super) fn float(value: impl TryInto<u64>) -> f64 {
     value.try_into().unwrap_or(u64::MAX) as f64
 }
 
 impl Plan {
-    fn options(&self) -> Options {
+    pub(super) fn options(&self) -> Options {
         Options::embedded(&self.convoy.to_string_lossy())
     }
 
-    fn time(&self) -> Duration {
+    pub(super) fn time(&self) -> Duration {
         Duration::from_secs(self.seconds.into())
     }
 }

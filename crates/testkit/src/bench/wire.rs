@@ -54,9 +54,21 @@ impl Target {
 
     /// A request as bytes.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+        self.request_as(method, path, body, "application/json", "application/json")
+    }
+
+    /// The same in other media types: what to accept, and what is sent.
+    pub fn request_as(
+        &self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+        accept: &str,
+        content_type: &str,
+    ) -> Vec<u8> {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: application/json\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\
+             content-type: {content_type}\r\ncontent-length: {}\r\n\r\n",
             self.address,
             self.token,
             body.len()
