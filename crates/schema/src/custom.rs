@@ -1,8 +1,8 @@
 //! What users define: the schema of a custom resource, and what it says of an object.
 //!
 //! **Flow.** A schema in OpenAPI's words is checked when it is stored ([`structural_errors`]) and compiled when it is
-//! first used ([`Node::compile`]). An object that comes in is pruned ([`prune`](mod@prune)), filled in ([`fill`]) and
-//! validated ([`validate`]); apply sees the schema as a [`crate::model::Schema`] ([`types_of`]).
+//! first used ([`Node::compile`]). An object that comes in is pruned ([`prune`](mod@prune)), filled in ([`fill`](mod@fill)) and
+//! validated ([`validate`](mod@validate)); apply sees the schema as a [`crate::model::Schema`] ([`types_of`]).
 //!
 //! Deliberately not here: built-in kinds, whose types are a table of their own and whose objects go through
 //! [`crate::check`]; the definition around the schema; and rules in CEL, which are kept as data and not enforced.
