@@ -1,7 +1,7 @@
 //! A `convoy serve` process that a test owns: start, kill, pause, start again on the same directories.
 //!
 //! Everything lies in one temporary directory that goes with the value; so does the process. The port
-//! is chosen by the system at the first start and kept for later ones, so clients find the server again.
+//! is chosen before the first start and kept for later ones, so clients find the server again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::client::{Client, read_kubeconfig};
+use crate::ports::free_ports;
 
 /// A member of `system:masters`.
 pub const ADMIN_TOKEN: &str = "admin-token-of-a-test";
@@ -75,7 +76,8 @@ impl Convoy {
         let home = tempfile::Builder::new().prefix("convoy-test-").tempdir()?;
         let tokens = format!("{ADMIN_TOKEN},admin,1,\"system:masters\"\n{USER_TOKEN},user,2\n");
         std::fs::write(home.path().join("tokens.csv"), tokens)?;
-        let mut convoy = Convoy { options, home, child: None, port: 0, base: String::new(), ca: Vec::new() };
+        let [port] = free_ports()?;
+        let mut convoy = Convoy { options, home, child: None, port, base: String::new(), ca: Vec::new() };
         convoy.start_again().await?;
         Ok(convoy)
     }

@@ -6,7 +6,6 @@ use std::{
     env,
     fs::File,
     io::Write,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -19,6 +18,8 @@ use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
 };
+
+use crate::ports::free_ports;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// Another process may take a port between our finding it free and etcd's taking it.
@@ -274,18 +275,6 @@ impl Plan {
         args.extend(self.extra.iter().cloned());
         args
     }
-}
-
-/// Ports nobody listens on, found together so that they differ.
-fn free_ports<const N: usize>() -> Result<[u16; N]> {
-    let mut listeners = Vec::new();
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        *port = listener.local_addr()?.port();
-        listeners.push(listener);
-    }
-    Ok(ports)
 }
 
 async fn is_healthy(port: u16) -> bool {

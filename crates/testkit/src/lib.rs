@@ -10,6 +10,7 @@ pub mod client;
 pub mod convoy;
 pub mod etcd;
 pub mod history;
+mod ports;
 pub mod raw;
 pub mod tools;
 pub mod webhook;
