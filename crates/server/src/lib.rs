@@ -39,6 +39,7 @@ mod documents;
 mod impersonate;
 pub mod local;
 pub mod negotiate;
+mod openapi;
 mod rbac_feed;
 mod rbac_guard;
 pub mod request;
