@@ -4,6 +4,7 @@
 //! [`validate_changed`]. Metadata is checked before, see [`meta::validate`]; both together make one answer.
 //! Deliberately not here: types and unknown fields (the schema's part), and defaults, which are in place by now.
 
+mod advice;
 mod config;
 mod event;
 mod lease;
@@ -11,6 +12,7 @@ mod namespace;
 mod pods;
 mod priority_class;
 mod rbac;
+mod replicas;
 mod secret;
 mod selector;
 mod storage_version;
@@ -23,6 +25,8 @@ mod workloads;
 use meta::{FieldErrors, Value};
 
 use crate::{Target, custom};
+
+pub(crate) use advice::{advise_changed, advise_new};
 
 /// What is written, and in which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +105,7 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         ("scheduling.k8s.io", "priorityclasses", "") => {
             priority_class::validate_changed(new, old, &mut errors);
         }
+        ("" | "apps", resource, "status") => replicas::validate_status(resource, new, old, &mut errors),
         ("" | "apps" | "batch", resource, "") => workloads::validate_changed(resource, new, old, &mut errors),
         _ => {}
     }
