@@ -5,6 +5,7 @@
 //! Deliberately not here: types and unknown fields (the schema's part), and defaults, which are in place by now.
 
 mod advice;
+mod choices;
 mod config;
 mod event;
 mod lease;
@@ -70,6 +71,7 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
         ) => webhooks::validate(subject.resource, object, &mut errors),
         _ => {}
     }
+    choices::validate(subject.group, subject.resource, object, &mut errors);
     errors
 }
 
@@ -108,6 +110,9 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         ("" | "apps", resource, "status") => replicas::validate_status(resource, new, old, &mut errors),
         ("" | "apps" | "batch", resource, "") => workloads::validate_changed(resource, new, old, &mut errors),
         _ => {}
+    }
+    if subject.subresource.is_empty() {
+        choices::validate(subject.group, subject.resource, new, &mut errors);
     }
     errors
 }
