@@ -101,6 +101,8 @@ fn empty(_: &Value, _: Timestamp) -> Value {
     Value::Null
 }
 
+pub(super) use autoscaling::SCALES;
+
 const PLAIN: &[Column] = &[NAME, AGE];
 const CREATED_AT: &[Column] = &[NAME, CREATED];
 /// The columns of a kind. Where upstream has no printer for a kind, it shows when an object was made.

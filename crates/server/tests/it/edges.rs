@@ -15,6 +15,8 @@ macro_rules! cases {
 const CASES: &[(&str, &str)] = cases![
     "accept",
     "apply",
+    "choices",
+    "columns",
     "deletes",
     "field-validation",
     "json-patch",
@@ -22,6 +24,8 @@ const CASES: &[(&str, &str)] = cases![
     "merge-patches",
     "paths",
     "status",
+    "tokens",
+    "warnings",
     "writes",
     "yaml",
 ];

@@ -3,7 +3,7 @@
 use meta::Value;
 use serde_json::json;
 
-use super::{AGE, Column, NAME, found, integer, items, quantity, shown, text};
+use super::{AGE, Column, NAME, found, integer, items, number, quantity, shown, text};
 
 /// How many metrics stand in a cell.
 const MAX_SHOWN: usize = 2;
@@ -40,6 +40,19 @@ pub(super) const AUTOSCALERS: &[Column] = &[
         "Replicas",
         "currentReplicas is current number of replicas of pods managed by this autoscaler, as last seen by the autoscaler.",
         |it, _| json!(integer(it, &["status", "currentReplicas"])),
+    ),
+    AGE,
+];
+
+pub(in crate::table) const SCALES: &[Column] = &[
+    Column { format: "", ..NAME },
+    number("Desired", "replicas is the desired number of instances for the scaled object.", |it, _| {
+        json!(integer(it, &["spec", "replicas"]))
+    }),
+    number(
+        "Available",
+        "replicas is the actual number of observed instances of the scaled object.",
+        |it, _| json!(integer(it, &["status", "replicas"])),
     ),
     AGE,
 ];
