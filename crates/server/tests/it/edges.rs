@@ -18,6 +18,7 @@ const CASES: &[(&str, &str)] = cases![
     "choices",
     "columns",
     "deletes",
+    "field-selectors",
     "field-validation",
     "json-patch",
     "lists",
