@@ -7,8 +7,11 @@
 mod advice;
 mod choices;
 mod config;
+mod cron;
 mod event;
+mod fixed;
 mod lease;
+mod limits;
 mod namespace;
 mod pods;
 mod priority_class;
@@ -71,6 +74,7 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
         ) => webhooks::validate(subject.resource, object, &mut errors),
         _ => {}
     }
+    limits::validate(subject.group, subject.resource, object, &mut errors);
     choices::validate(subject.group, subject.resource, object, &mut errors);
     errors
 }
@@ -112,7 +116,9 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         _ => {}
     }
     if subject.subresource.is_empty() {
+        limits::validate(subject.group, subject.resource, new, &mut errors);
         choices::validate(subject.group, subject.resource, new, &mut errors);
+        fixed::validate(subject.group, subject.resource, new, old, &mut errors);
     }
     errors
 }

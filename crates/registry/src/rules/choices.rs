@@ -78,9 +78,6 @@ fn of(group: &str, resource: &str) -> &'static [Choice] {
             &[("spec.type", &["Exempt", "Limited"], Fine)]
         }
         ("apps", "daemonsets") => &[("spec.updateStrategy.type", &["RollingUpdate", "OnDelete"], Fine)],
-        ("autoscaling", "horizontalpodautoscalers") => {
-            &[("spec.scaleTargetRef.kind", &[], Wrong("")), ("spec.scaleTargetRef.name", &[], Wrong(""))]
-        }
         ("node.k8s.io", "runtimeclasses") => &[("handler", &[], Wrong(""))],
         _ => &[],
     }
