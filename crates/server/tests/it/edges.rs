@@ -20,6 +20,7 @@ const CASES: &[(&str, &str)] = cases![
     "deletes",
     "field-selectors",
     "field-validation",
+    "fixed",
     "json-patch",
     "lists",
     "merge-patches",
