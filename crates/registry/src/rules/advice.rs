@@ -105,14 +105,10 @@ fn check_content(resource: &str, object: &Value, advice: &mut Vec<String>) {
         "pods" => pods::check_template(Some(object), "", advice),
         "podtemplates" => pods::check_template(at(object, &["template"]), "template.", advice),
         "secrets" => check_secret(object, advice),
-        "serviceaccounts" => {
-            if is_enforcing(object) {
-                advice.push(format!(
-                    "metadata.annotations[{ENFORCE}]: deprecated in v1.32+; prefer separate namespaces to isolate access \
-                     to mounted secrets"
-                ));
-            }
-        }
+        "serviceaccounts" if is_enforcing(object) => advice.push(format!(
+            "metadata.annotations[{ENFORCE}]: deprecated in v1.32+; prefer separate namespaces to isolate access to \
+             mounted secrets"
+        )),
         "services" => check_service(object, spec, advice),
         "persistentvolumeclaims" => check_claim(object, "", advice),
         "persistentvolumes" => check_volume(object, spec, advice),

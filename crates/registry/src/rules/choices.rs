@@ -86,12 +86,12 @@ fn of(group: &str, resource: &str) -> &'static [Choice] {
 /// Says what of the kind's fields is missing or not one of the values.
 pub(super) fn validate(group: &str, resource: &str, object: &Value, errors: &mut FieldErrors) {
     for (path, values, missing) in of(group, resource) {
-        visit(object, path, String::new(), &mut |value, place| check(value, place, values, *missing, errors));
+        visit(object, path, "", &mut |value, place| check(value, place, values, *missing, errors));
     }
 }
 
 /// Calls with everything that a path leads to. What lies in something that is missing is not looked for.
-fn visit(value: &Value, path: &str, place: String, found: &mut impl FnMut(Option<&Value>, String)) {
+fn visit(value: &Value, path: &str, place: &str, found: &mut impl FnMut(Option<&Value>, String)) {
     let (step, rest) = match path.split_once('.') {
         Some((step, rest)) => (step, rest),
         None => (path, ""),
@@ -107,7 +107,7 @@ fn visit(value: &Value, path: &str, place: String, found: &mut impl FnMut(Option
     if list.is_empty() {
         return match (rest, inner) {
             ("", inner) => found(inner, place),
-            (rest, Some(inner)) => visit(inner, rest, place, found),
+            (rest, Some(inner)) => visit(inner, rest, &place, found),
             (_, None) => {}
         };
     }
@@ -116,7 +116,7 @@ fn visit(value: &Value, path: &str, place: String, found: &mut impl FnMut(Option
         match (rest, list) {
             ("", "]") => found(Some(element), place.clone()),
             ("", _) => found(Some(element), element_place),
-            (rest, _) => visit(element, rest, element_place, found),
+            (rest, _) => visit(element, rest, &element_place, found),
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Warnings by kind: an object goes in, the texts come out.
+
 use serde_json::json;
 
 use super::*;

@@ -55,8 +55,8 @@ pub(super) const POD_CERTIFICATE_REQUESTS: &[Column] = &[
         |it, _| at(it, &["spec", "signerName"]),
     ),
     text("State", "Is the request Pending, Issued, Denied, or Failed?", |it, _| {
-        let conditions = items(it, &["status", "conditions"]).iter().map(|it| shown(it, &["type"]));
-        let last = conditions.filter(|it| ["Issued", "Denied", "Failed"].contains(it)).next_back();
+        let mut conditions = items(it, &["status", "conditions"]).iter().map(|it| shown(it, &["type"]));
+        let last = conditions.rfind(|it| ["Issued", "Denied", "Failed"].contains(it));
         json!(last.unwrap_or("Pending"))
     }),
 ];
