@@ -10,6 +10,8 @@ use super::COMPONENTS;
 
 const DEFINITIONS: &str = "#/definitions/";
 
+const KINDS: &str = "x-kubernetes-group-version-kind";
+
 /// Schemas inside each other; what lies deeper is not described.
 const MAX_DEPTH: usize = 64;
 
@@ -18,7 +20,11 @@ pub fn document(documents: impl IntoIterator<Item = Value>) -> Value {
     let (mut info, mut paths, mut definitions) = (Value::Null, Map::new(), Map::new());
     for document in documents {
         for (name, schema) in entries(&document["components"]["schemas"]) {
-            definitions.entry(name.clone()).or_insert_with(|| convert(schema, MAX_DEPTH));
+            let known = definitions.entry(name.clone()).or_insert_with(|| convert(schema, MAX_DEPTH));
+            // A type is a kind only in the document that serves it.
+            if let Some(kinds) = schema.get(KINDS).filter(|_| known.get(KINDS).is_none()) {
+                known[KINDS] = kinds.clone();
+            }
         }
         for (path, item) in entries(&document["paths"]) {
             paths.insert(path.clone(), path_item(item));
@@ -175,6 +181,14 @@ mod tests {
             "map": {"type": "object", "additionalProperties": {"$ref": "#/definitions/A"}},
         }});
         assert_eq!(convert(&v3, MAX_DEPTH), v2);
+    }
+
+    #[test]
+    fn a_kind_is_one_wherever_it_was_first_mentioned() {
+        let one = |schema: Value| json!({"components": {"schemas": {"A": schema}}});
+        let kinds = json!([{"group": "g", "kind": "A", "version": "v1"}]);
+        let whole = document([one(json!({"type": "object"})), one(json!({"type": "object", KINDS: kinds}))]);
+        assert_eq!(whole["definitions"]["A"], json!({"type": "object", KINDS: kinds}));
     }
 
     #[test]
