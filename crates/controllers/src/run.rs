@@ -90,5 +90,7 @@ async fn start(controller: Controller, ctx: Ctx) {
         Controller::RootCaCertPublisher => root_ca::run(ctx).await,
         Controller::ServiceAccount => service_account::run(ctx).await,
         Controller::ServiceAccountToken => token::run(ctx).await,
+        // The server around does it.
+        Controller::StorageVersionGc => std::future::pending().await,
     }
 }

@@ -19,10 +19,13 @@ pub enum Controller {
     ServiceAccount,
     /// Deletes tokens of ServiceAccounts that are gone.
     ServiceAccountToken,
+    /// Removes what departed servers left in StorageVersions. The server does this itself, on its records; here is only
+    /// whether it should.
+    StorageVersionGc,
 }
 
 /// A new controller gets a variant, a name here, and an arm in `run.rs`. Keep the names sorted.
-const ALL: [(&str, Controller); 7] = [
+const ALL: [(&str, Controller); 8] = [
     ("clusterrole-aggregation", Controller::ClusterRoleAggregation),
     ("expiry", Controller::Expiry),
     ("garbage-collector", Controller::GarbageCollector),
@@ -30,6 +33,7 @@ const ALL: [(&str, Controller); 7] = [
     ("root-ca-cert-publisher", Controller::RootCaCertPublisher),
     ("serviceaccount", Controller::ServiceAccount),
     ("serviceaccount-token", Controller::ServiceAccountToken),
+    ("storage-version-gc", Controller::StorageVersionGc),
 ];
 
 const NAMES: [&str; ALL.len()] = {
@@ -94,6 +98,11 @@ impl Selection {
             explicit.map_or(has_star, |it| !it.starts_with('-'))
         };
         Ok(Self { controllers: ALL.iter().filter(|(name, _)| is_on(name)).map(|(_, it)| *it).collect() })
+    }
+
+    /// Whether one is switched on.
+    pub fn has(&self, controller: Controller) -> bool {
+        self.controllers.contains(&controller)
     }
 
     /// What is switched on, sorted by name.

@@ -122,10 +122,12 @@ async fn serve(
                 tokio::select! {
                     () = signals.next() => {}
                     why = server.registry().cache().failed() => ended = Err(Failure::failed(why)),
+                    why = server.registry().station().ended() => ended = Err(Failure::failed(why)),
                 }
             }
             Err(error) => ended = Err(Failure::because(&error)),
         },
+        why = server.registry().station().ended() => ended = Err(Failure::failed(why)),
         () = signals.next() => {}
     }
     let delay = flags.serving.shutdown_delay_duration.0;
@@ -158,7 +160,7 @@ pub async fn start(
     let lifecycle = Lifecycle::new();
 
     let settings =
-        settings_of(flags, checked, &storage, pki.as_ref(), &tls, &metrics, clock, address.port())?;
+        settings_of(flags, checked, &storage, pki.as_ref(), &tls, &metrics, clock, &listener, address)?;
     let server =
         Server::build(settings, storage.shared(), Arc::clone(clock), Arc::clone(&metrics), lifecycle.clone())
             .await
@@ -191,7 +193,7 @@ impl Started {
         flags: &ServeFlags,
         clock: &SharedClock,
     ) -> Result<oneshot::Receiver<()>, Failure> {
-        self.server.finish_start().await.map_err(|it| Failure::because(&it))?;
+        self.server.finish_start_or_refuse().await.map_err(|it| Failure::because(&it))?;
         let (live, ended) = oneshot::channel();
         start_controllers(flags, self, clock, live);
         Ok(ended)
@@ -229,7 +231,7 @@ fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock,
 /// Who runs controllers. An embedded store has one server at a time, so after a crash the next one is the same and need
 /// not wait for the lease of its predecessor; on etcd there may be another server on this machine.
 fn identity(flags: &ServeFlags, storage: &Storage) -> String {
-    let name = flags.serving.hostname_override.clone().unwrap_or_else(machine::hostname);
+    let name = settings::hostname(&flags.serving);
     match storage {
         Storage::Embedded(..) | Storage::Memory(_) => name,
         Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
@@ -256,6 +258,8 @@ pub async fn drain(
     {
         tracing::error!("the listener panicked");
     }
+    // Nobody asks for a write any more: only now may others go on without this server.
+    server.leave().await;
     server.close();
     lifecycle.stop();
     if !lifecycle.tasks().ended(LAST_TASKS).await {
@@ -274,13 +278,15 @@ fn settings_of(
     tls: &Arc<Tls>,
     metrics: &Arc<Metrics>,
     clock: &SharedClock,
-    port: u16,
+    listener: &Option<TcpListener>,
+    address: SocketAddr,
 ) -> Result<Settings, Failure> {
+    let advertised = SocketAddr::new(settings::advertised(&flags.serving), address.port());
     let (token_issuer, token_verifier) = settings::service_account_tokens(&flags.authentication, pki)?;
     let trusted = Arc::clone(tls);
     Ok(Settings {
         catalog: checked.catalog,
-        server_address: SocketAddr::new(settings::advertised(&flags.serving), port).to_string(),
+        server_address: advertised.to_string(),
         event_ttl: flags.storage.event_ttl.0,
         allow_unenforced_policies: flags.api.allow_unenforced_policies,
         admission_plugins: checked.admission_plugins,
@@ -298,6 +304,7 @@ fn settings_of(
         request_timeout: flags.requests.request_timeout.0,
         min_request_timeout: Duration::from_secs(flags.requests.min_request_timeout),
         snapshots: storage.snapshots(),
+        fleet: settings::fleet(flags, listener.as_ref().map(|_| advertised), storage.is_exclusive(), pki),
         store_health: storage.health(),
     })
 }

@@ -57,6 +57,14 @@ impl Storage {
         }
     }
 
+    /// Whether no other process can be using the store at the same time.
+    pub fn is_exclusive(&self) -> bool {
+        match self {
+            Self::Embedded(..) | Self::Memory(_) => true,
+            Self::Etcd(..) => false,
+        }
+    }
+
     /// Whether the store takes writes, for health checks.
     pub fn health(&self) -> Box<dyn Fn() -> Result<(), String> + Send + Sync> {
         match self {

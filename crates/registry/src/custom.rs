@@ -4,8 +4,9 @@
 //! collection is opened and its kind joins the table of kinds ([`follow`]). From then on its objects go through the
 //! same verbs as all others; where a step asks for the schema, it is asked of [`Custom`].
 //!
-//! **Guarantees.** Every put of a custom object requires the definition at the revision that the put was encoded by: a
-//! put that commits after the storage version was changed is in the new one. `status.storedVersions` is never untrue.
+//! **Guarantees.** Every put of a custom object requires the definition at the revision that the put was encoded by, and
+//! the fence that all servers share ([`report`]): a put that commits after the storage version was changed is in the new
+//! one, whichever server it came through. `status.storedVersions` is never untrue.
 //! Deliberately not here: HTTP. The server hands in how conversion webhooks are called ([`Webhooks`]).
 
 pub(crate) mod accept;
@@ -16,6 +17,7 @@ pub(crate) mod follow;
 mod names;
 pub(crate) mod prepare;
 mod present;
+mod report;
 pub(crate) mod rules;
 pub(crate) mod scale;
 mod stored;
@@ -35,6 +37,7 @@ use store::{Require, Revision};
 pub use convert::{Call, ClientConfig, NoWebhooks, Webhooks};
 pub use definition::ScalePaths;
 pub use follow::Follower;
+pub use report::{custom_prefix, definition_key};
 
 pub(crate) use columns::Printed;
 pub(crate) use present::Presenter;
@@ -117,7 +120,7 @@ impl Custom {
     }
 
     /// What ties a put to this very state of the definition.
-    pub(crate) fn fence(&self) -> Require {
+    pub(crate) fn as_stored(&self) -> Require {
         Require::At(self.stored.key().clone(), self.stored.revision())
     }
 

@@ -5,6 +5,7 @@
 //! Deliberately not here: HTTP, authentication and authorization, engines.
 //! Start reading at [`write`](mod@write); each verb reads as a list of steps.
 
+pub mod census;
 pub mod continue_token;
 pub mod convert;
 pub mod custom;
@@ -33,7 +34,7 @@ pub mod write;
 use std::{sync::Arc, time::Duration};
 
 use cache::Cache;
-use fleet::Encodings;
+use station::Station;
 use store::{SharedClock, SharedStore};
 
 pub use defaults::Defaults;
@@ -54,7 +55,8 @@ pub struct Registry {
     pub(crate) kinds: Kinds,
     pub(crate) store: SharedStore,
     pub(crate) cache: Cache,
-    pub(crate) encodings: Arc<Encodings>,
+    /// Says in which version objects are stored, and what proves it.
+    pub(crate) station: Station,
     pub(crate) clock: SharedClock,
     pub(crate) config: RegistryConfig,
     pub(crate) event_leases: events::EventLeases,
@@ -78,13 +80,13 @@ impl Registry {
         kinds: Kinds,
         store: SharedStore,
         cache: Cache,
-        encodings: Arc<Encodings>,
+        station: Station,
         clock: SharedClock,
         config: RegistryConfig,
     ) -> Self {
         let event_leases = events::EventLeases::new(config.event_ttl);
         let webhooks = Arc::new(custom::NoWebhooks);
-        Self { kinds, store, cache, encodings, clock, config, event_leases, webhooks }
+        Self { kinds, store, cache, station, clock, config, event_leases, webhooks }
     }
 
     /// The same, with a way to call conversion webhooks.
@@ -102,6 +104,11 @@ impl Registry {
     /// The cache that reads are served from.
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// This server's place among the others.
+    pub fn station(&self) -> &Station {
+        &self.station
     }
 
     /// The clock of this server.

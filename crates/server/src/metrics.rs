@@ -5,6 +5,7 @@
 //! Start reading at [`Metrics`]; `series` is the part that every request passes.
 
 mod admission;
+mod fleet;
 mod labels;
 mod process;
 mod series;
@@ -19,9 +20,10 @@ use prometheus_client::{
 };
 use store::SharedClock;
 
-pub use self::series::RequestKey;
+pub use self::{fleet::FleetSummary, series::RequestKey};
 use self::{
     admission::AdmissionSeries,
+    fleet::FleetSeries,
     labels::{
         AuthResult, Build, Check, CheckOutcome, LongRunning, Operation, Plugin, RequestKind, Resource,
         Termination, Watched,
@@ -61,6 +63,7 @@ pub struct Metrics {
     health: Family<Check, Gauge>,
     health_total: Family<CheckOutcome, Counter>,
     admission: AdmissionSeries,
+    fleet: FleetSeries,
     process: Process,
     before_render: Mutex<Vec<BeforeRender>>,
     /// Audit events that were written.
@@ -102,6 +105,7 @@ impl Metrics {
             family(r, "kubernetes_build_info", "The version of this server, in labels");
         build.get_or_create(&Build::new(git_version, release)).set(1);
         let admission = AdmissionSeries::register(r);
+        let fleet = FleetSeries::register(r);
         let process = Process::register(r, clock.now());
         let audit_events = single(r, "apiserver_audit_event", "Audit events that were written");
         let tls_handshake_errors = single(r, "apiserver_tls_handshake_errors", "TLS handshakes that failed");
@@ -123,6 +127,7 @@ impl Metrics {
             health,
             health_total,
             admission,
+            fleet,
             process,
             before_render: Mutex::default(),
             audit_events,

@@ -266,6 +266,8 @@ impl Follower {
     /// A definition is gone: so is its kind, and its names are free for those who wait for them.
     fn gone(&mut self, name: &str, uid: &str, resource: &GroupResource) {
         self.accepted.forget(name);
+        // What the servers have agreed on for it is no longer needed.
+        self.registry.station.look();
         if let Some(kind) = self.registry.kinds.remove(resource, uid)
             && let Some(prefix) = &kind.definition.key_prefix
         {
@@ -288,11 +290,28 @@ impl Follower {
 async fn settle(registry: &Registry, item: &Arc<Item>, decision: Decision, is_settled: bool) -> Done {
     let name = item.name().to_owned();
     let result = async {
-        if decision.is_established {
-            registry.install(item).await?;
+        if decision.is_established
+            && let Some(kind) = registry.install(item).await?
+        {
+            match registry.report_kind(&kind).await {
+                Ok(true) => {}
+                // It is Established when every server knows it; until then it is looked at again and again.
+                Ok(false) if !is_settled => return Ok(false),
+                // What a server is still to report is reported when it has joined, or by the next put.
+                Ok(false) | Err(_) if is_settled => {}
+                Ok(false) | Err(_) => {
+                    registry.clock.sleep(RETRY).await;
+                    return Ok(false);
+                }
+            }
         }
         if is_settled {
-            return Ok(());
+            return Ok(true);
+        }
+        if !registry.station.is_member() {
+            // Another server may write it, or this one when it has joined.
+            registry.clock.sleep(RETRY).await;
+            return Ok(false);
         }
         let mut crd: Value = serde_json::from_slice(item.text()).map_err(Status::internal)?;
         let now = meta::time::format_time(registry.clock.now());
@@ -300,10 +319,11 @@ async fn settle(registry: &Registry, item: &Arc<Item>, decision: Decision, is_se
         for condition in decision.conditions {
             prepare::set_condition(&mut crd, &condition, &now);
         }
-        registry.write_definition(crd).await
+        registry.write_definition(crd).await.map(|()| true)
     };
     match result.await {
-        Ok(()) => Done::Written,
+        Ok(true) => Done::Written,
+        Ok(false) => Done::Failed(name),
         Err(status) => {
             tracing::warn!(%status, definition = name, "a definition could not be established");
             registry.clock.sleep(RETRY).await;

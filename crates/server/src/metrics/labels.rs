@@ -30,6 +30,7 @@ labels! {
         subresource: String, verb: String, version: String,
     }
     Watched { group: String, kind: String, version: String }
+    AgreementState { state: &'static str }
     RequestKind { request_kind: &'static str }
     AuthResult { result: &'static str }
     Resource { resource: String }

@@ -1,6 +1,13 @@
 //! A server without a network, and short ways to ask it.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use access::{Mode, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
 use admission::Plugins;
@@ -13,11 +20,15 @@ use server::{
     body::{Body, full_body},
     lifecycle::Lifecycle,
     listen::Peer,
+    membership::FleetSettings,
     metrics::Metrics,
-    server::{Server, Settings},
+    server::{Server, Settings, StartError},
     tls::Trust,
 };
 use store::{Clock, MemoryStore, SharedClock, SharedStore, SystemClock};
+
+/// Servers on one store need names of their own.
+static N_SERVERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A server on a memory store.
 pub struct TestServer {
@@ -125,13 +136,18 @@ impl TestServer {
             request_timeout: Duration::from_secs(60),
             min_request_timeout: Duration::from_secs(1800),
             snapshots: None,
+            fleet: FleetSettings::named(format!("test-{}", N_SERVERS.fetch_add(1, Ordering::Relaxed))),
             store_health: Box::new(|| Ok(())),
         };
         adjust(&mut settings);
         let metrics = Arc::new(Metrics::new(&clock, "v1.36.0", release));
         let lifecycle = Lifecycle::new();
         let server = Server::build(settings, store.clone(), clock, metrics, lifecycle).await.unwrap();
-        server.finish_start().await.unwrap();
+        match server.finish_start_or_refuse().await {
+            // It serves reads; a test that writes finds out.
+            Ok(()) | Err(StartError::Refused(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
         Self { server, store }
     }
 
