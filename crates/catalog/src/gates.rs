@@ -275,7 +275,7 @@ mod tests {
             (32, Gate::InPlacePodVerticalScaling, false),
             (33, Gate::InPlacePodVerticalScaling, true),
             (30, Gate::StorageVersionHash, true),
-            (36, Gate::StorageVersionApi, false),
+            (36, Gate::StorageVersionApi, true),
             (30, Gate::GenericWorkload, false),
         ] {
             assert_eq!(

@@ -164,7 +164,7 @@ mod tests {
         let check = |list: &str, name: &str| {
             let error = Selection::parse(list).unwrap_err().to_string();
             let known = "clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, \
-                         serviceaccount, serviceaccount-token";
+                         serviceaccount, serviceaccount-token, storage-version-gc";
             assert_eq!(error, format!("{name:?} is not in the list of known controllers: {known}"));
         };
         check("*,nodes", "nodes");

@@ -4,17 +4,21 @@
 //! Deliberately not here: anything that a library crate can do; this crate only puts them together.
 //! Start reading at `cli`, then `serve`; for embedding at [`Server::start`] and docs/embedding.md.
 
+mod agreement;
 mod cli;
+mod cluster;
 mod duration;
 mod embed;
 mod failure;
 mod flags;
+mod hold;
 mod kubeconfig;
 mod logging;
 mod machine;
 mod serve;
 mod settings;
 mod snapshot;
+mod status;
 mod storage;
 mod up;
 mod version;

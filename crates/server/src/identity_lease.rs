@@ -5,10 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use meta::{
-    GroupResource, GroupVersion, Status, Value, object,
-    time::format_micro_time,
-};
+use meta::{GroupResource, GroupVersion, Status, Value, object, time::format_micro_time};
 use registry::{Anything, DeleteOptions, Preconditions, Registry, Target, WriteOptions};
 use schema::check::FieldValidation;
 use serde_json::json;
@@ -146,7 +143,11 @@ fn departed(registry: &Registry) -> Vec<(String, String, String)> {
     let Some(collection) = target.kind.collection() else { return Vec::new() };
     let snapshot = collection.snapshot();
     let prefix = format!("{}{NAMESPACE}/apiserver-", collection.spec().prefix);
-    let items: Vec<_> = snapshot.range(&prefix, None).take_while(|it| it.key().as_str().starts_with(&prefix)).cloned().collect();
+    let items: Vec<_> = snapshot
+        .range(&prefix, None)
+        .take_while(|it| it.key().as_str().starts_with(&prefix))
+        .cloned()
+        .collect();
     let mut departed = Vec::new();
     for item in items {
         let Ok(lease) = serde_json::from_slice::<Value>(item.text()) else { continue };

@@ -75,7 +75,8 @@ impl FleetSettings {
     /// What the station of such a server is told.
     pub(crate) fn config(&self, catalog: &Catalog) -> Config {
         let emulated = catalog.release();
-        let features = [Gate::ApiServerIdentity, Gate::StorageVersionApi, Gate::UnknownVersionInteroperabilityProxy];
+        let features =
+            [Gate::ApiServerIdentity, Gate::StorageVersionApi, Gate::UnknownVersionInteroperabilityProxy];
         let mirrors = catalog.definition("internal.apiserver.k8s.io", "storageversions");
         Config {
             identity: Identity::of_host(&self.hostname),

@@ -20,7 +20,6 @@ use prometheus_client::{
 };
 use store::SharedClock;
 
-pub use self::{fleet::FleetSummary, series::RequestKey};
 use self::{
     admission::AdmissionSeries,
     fleet::FleetSeries,
@@ -31,6 +30,7 @@ use self::{
     process::Process,
     series::RequestSeries,
 };
+pub use self::{fleet::FleetSummary, series::RequestKey};
 
 /// `Content-Type` of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -289,8 +289,7 @@ impl Server {
 
     fn start_station(&self) {
         let Self { registry, chain, fleet, lifecycle, .. } = self;
-        let (around, records) =
-            Around::of(registry, Arc::clone(&chain.metrics), fleet.peers.clone());
+        let (around, records) = Around::of(registry, Arc::clone(&chain.metrics), fleet.peers.clone());
         let tasks = lifecycle.tasks();
         if !registry.station().start(Arc::new(around), |name, task| tasks.spawn(name, task)) {
             return;
@@ -300,10 +299,7 @@ impl Server {
             membership::record(Arc::downgrade(chain), Arc::downgrade(registry), records),
         );
         if chain.dispatch.catalog.gates().enabled(catalog::Gate::ApiServerIdentity) {
-            tasks.spawn(
-                "identity lease",
-                identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()),
-            );
+            tasks.spawn("identity lease", identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()));
         }
     }
 

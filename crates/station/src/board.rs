@@ -13,8 +13,7 @@ use fleet::{
     Encoding, FenceRecord, Identity, Incarnation, MemberRecord, Members,
     cluster::{ClusterRecord, Guarantee},
     fence::Fence,
-    keys,
-    put,
+    keys, put,
     record::{self, Record},
 };
 use meta::{GroupResource, StorageVersion, Value};
@@ -94,7 +93,13 @@ impl Board {
     }
 
     /// Starts anew from a list of everything, as of `revision`.
-    pub(crate) fn replace(&mut self, entries: Vec<Entry>, mirrors: Vec<Entry>, prefix: &str, revision: Revision) {
+    pub(crate) fn replace(
+        &mut self,
+        entries: Vec<Entry>,
+        mirrors: Vec<Entry>,
+        prefix: &str,
+        revision: Revision,
+    ) {
         let fences: Vec<GroupResource> = self.fences.keys().cloned().collect();
         self.members.clear();
         self.strange_members.clear();
@@ -327,7 +332,9 @@ impl Board {
     pub(crate) fn orphans(&self) -> Vec<(String, Mirror)> {
         let is_orphan = |name: &str| {
             let resource = self.names.get(name);
-            resource.is_none_or(|it| self.fences.get(it).is_none_or(|it| it.fence.is_none() && it.strange.is_none()))
+            resource.is_none_or(|it| {
+                self.fences.get(it).is_none_or(|it| it.fence.is_none() && it.strange.is_none())
+            })
         };
         let orphans = self.mirrors.iter().filter(|(name, it)| it.object.is_some() && is_orphan(name));
         orphans.map(|(name, it)| (name.clone(), it.clone())).collect()

@@ -133,7 +133,8 @@ impl Inner {
         }
         let keys_remain = self.keys_remain(resource, &fence, &basis, &owner).await?;
         let cluster = self.board.read().cluster.clone();
-        let agreement = cluster.ok_or_else(|| Setback::Failed("the modes are not known".to_owned()))?.agreement;
+        let agreement =
+            cluster.ok_or_else(|| Setback::Failed("the modes are not known".to_owned()))?.agreement;
         let facts = Facts {
             resource,
             fence: Some(&fence.record),
@@ -233,7 +234,8 @@ impl Inner {
             return Ok(());
         }
         let uid = Uuid::new_v4().to_string();
-        let object = mirror::mirror(&fence.record, existing, mirror::New { uid: &uid, now: self.clock.now() });
+        let object =
+            mirror::mirror(&fence.record, existing, mirror::New { uid: &uid, now: self.clock.now() });
         let key = self.mirror_key(resource);
         let txn = Txn::new().require_at(&keys::fence(resource), fence.modified);
         let txn = match basis.mirror.modified {
@@ -277,8 +279,7 @@ impl Inner {
     /// Tells people of servers that may not take part and therefore cannot tell themselves.
     fn tell_of_refusals(&self, known: &mut BTreeSet<(Identity, String)>) {
         let refusals: Vec<_> = self.board.read().refusals.values().cloned().collect();
-        let now: BTreeSet<_> =
-            refusals.iter().map(|it| (it.identity.clone(), it.reason.clone())).collect();
+        let now: BTreeSet<_> = refusals.iter().map(|it| (it.identity.clone(), it.reason.clone())).collect();
         for (identity, message) in now.difference(known) {
             let about = About::Server(identity.clone());
             let message = message.clone();

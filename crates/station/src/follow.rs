@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
-use store::{Entry, Events, Range, ReadAt, ReadError, Revision, Store, WatchError};
+use store::{Entry, Events, Range, ReadAt, ReadError, Revision, SharedStore, Store, WatchError};
 
 use crate::station::Inner;
 
@@ -36,8 +36,8 @@ impl Inner {
 
     async fn load(&self) -> Result<Revision, ReadError> {
         let prefix = &self.config.mirrors;
-        let (records, revision) = self.list("/convoy/", ReadAt::Latest).await?;
-        let (mirrors, _) = self.list(prefix, ReadAt::Revision(revision)).await?;
+        let (records, revision) = list(&self.store, "/convoy/", ReadAt::Latest).await?;
+        let (mirrors, _) = list(&self.store, prefix, ReadAt::Revision(revision)).await?;
         {
             let mut board = self.board.write();
             board.replace(records, mirrors, prefix, revision);
@@ -45,18 +45,6 @@ impl Inner {
         }
         self.tick();
         Ok(revision)
-    }
-
-    async fn list(&self, prefix: &str, at: ReadAt) -> Result<(Vec<Entry>, Revision), ReadError> {
-        let whole = Range::prefix(prefix);
-        let mut page = self.store.list(&whole, at, PAGE).await?;
-        let revision = page.revision;
-        let mut entries = std::mem::take(&mut page.entries);
-        while let (true, Some(last)) = (page.remaining > 0, entries.last()) {
-            page = self.store.list(&whole.after(&last.key), ReadAt::Revision(revision), PAGE).await?;
-            entries.append(&mut page.entries);
-        }
-        Ok((entries, revision))
     }
 
     async fn watch(&self, after: Revision) -> WatchError {
@@ -99,6 +87,23 @@ impl Inner {
             }
         }
     }
+}
+
+/// Everything below a prefix, as of one revision.
+pub(crate) async fn list(
+    store: &SharedStore,
+    prefix: &str,
+    at: ReadAt,
+) -> Result<(Vec<Entry>, Revision), ReadError> {
+    let whole = Range::prefix(prefix);
+    let mut page = store.list(&whole, at, PAGE).await?;
+    let revision = page.revision;
+    let mut entries = std::mem::take(&mut page.entries);
+    while let (true, Some(last)) = (page.remaining > 0, entries.last()) {
+        page = store.list(&whole.after(&last.key), ReadAt::Revision(revision), PAGE).await?;
+        entries.append(&mut page.entries);
+    }
+    Ok((entries, revision))
 }
 
 async fn next(events: &mut Events) -> Result<store::Batch, WatchError> {

@@ -130,7 +130,9 @@ impl Inner {
         let parting = self.stay(lease).await;
         match parting {
             Parting::Lost => {
-                tracing::warn!("no longer a member of the cluster: writes wait until this server has joined again");
+                tracing::warn!(
+                    "no longer a member of the cluster: writes wait until this server has joined again"
+                );
                 self.set_life(Life::Lost);
                 let _ = self.store.revoke(lease).await;
                 Some(())
@@ -353,7 +355,10 @@ impl Inner {
     async fn refuse(&self, why: &str, note: &mut Option<LeaseId>) {
         let is_new = *self.life.borrow() != Life::Refused(why.to_owned());
         if is_new {
-            tracing::error!(why, "this server may not take part; it stays up, serves reads, and is not ready");
+            tracing::error!(
+                why,
+                "this server may not take part; it stays up, serves reads, and is not ready"
+            );
             self.set_life(Life::Refused(why.to_owned()));
             let about = About::Server(self.config.identity.clone());
             let message = why.to_owned();

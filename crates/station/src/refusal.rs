@@ -40,7 +40,11 @@ impl Refusal {
 
 impl Record for Refusal {
     fn check(&self) -> Result<(), String> {
-        if self.reason.chars().count() <= MAX_REASON { Ok(()) } else { Err("the reason is too long".to_owned()) }
+        if self.reason.chars().count() <= MAX_REASON {
+            Ok(())
+        } else {
+            Err("the reason is too long".to_owned())
+        }
     }
 }
 

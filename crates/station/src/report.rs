@@ -14,21 +14,11 @@ use fleet::{
     custom::{self, Definition, Reporter},
     gate::{Gate, Shut},
 };
-use futures_util::{
-    FutureExt, StreamExt,
-    future::BoxFuture,
-    stream::FuturesUnordered,
-};
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use meta::GroupResource;
 use store::Require;
 
-use crate::{
-    Resource,
-    board::Basis,
-    fences::Setback,
-    life::Order,
-    station::Inner,
-};
+use crate::{Resource, board::Basis, fences::Setback, life::Order, station::Inner};
 
 /// How many reports are under way at the same time.
 const MAX_ACTIVE: usize = 64;
@@ -128,11 +118,15 @@ impl Inner {
         let board = self.board.read();
         let built_in = self.config.resources.iter().map(|it| &it.record).filter(|it| board.own(it).is_none());
         let mut all: Vec<GroupResource> = built_in.cloned().collect();
-        all.sort_by_key(|it| !matches!((&*it.group, &*it.resource), ("", "namespaces") | ("coordination.k8s.io", "leases")));
+        all.sort_by_key(|it| {
+            !matches!((&*it.group, &*it.resource), ("", "namespaces") | ("coordination.k8s.io", "leases"))
+        });
         let is_open = |resource: &GroupResource, definition: &Definition| {
             board.own(resource).is_none_or(|it| it.version != definition.storage)
         };
-        all.extend(definitions.into_iter().filter(|(it, definition)| is_open(it, definition)).map(|(it, _)| it));
+        all.extend(
+            definitions.into_iter().filter(|(it, definition)| is_open(it, definition)).map(|(it, _)| it),
+        );
         all
     }
 

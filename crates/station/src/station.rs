@@ -19,11 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use store::{Entry, Revision, SharedClock, SharedStore};
 use tokio::sync::watch;
 
-use crate::{
-    Config, Life, NotReported, Surroundings,
-    board::Board,
-    life::Order,
-};
+use crate::{Config, Life, NotReported, Surroundings, board::Board, life::Order};
 
 /// How long a server that leaves waits for its record to be gone.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);

@@ -1,14 +1,18 @@
 //! What `convoy status` shows: the records of the fleet as one document. Its shape is stable; fields are only added.
 
+use std::time::Duration;
+
 use fleet::{
     Entry, FenceRecord, MemberRecord, Members,
     agree::{self, Facts, Waiting},
     cluster::{Agreement, ClusterRecord},
+    keys, record,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use store::{ReadAt, SharedStore};
 
-use crate::{Life, Station};
+use crate::{Life, Station, follow, refusal::Refusal};
 
 /// The fleet as one server sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,14 +163,25 @@ impl Station {
             state: state.to_owned(),
             reason,
         });
-        let refused = refusals.into_iter().map(|it| RefusedView {
-            identity: it.identity.to_string(),
-            emulated_version: it.emulated,
-            reason: it.reason,
-        });
-        view.refused = refused.collect();
+        view.refused = refusals.into_iter().map(refused).collect();
         view
     }
+}
+
+/// The same, read from a store. What cannot be read is left out, except for the modes.
+pub async fn read(store: &SharedStore, now: Timestamp) -> Result<View, String> {
+    let (entries, _) = follow::list(store, "/convoy/", ReadAt::Latest).await.map_err(|it| it.to_string())?;
+    let within = |range: store::Range| entries.iter().filter(move |it| range.contains(it.key.as_str()));
+    let cluster = entries.iter().find(|it| it.key == keys::cluster());
+    let cluster: Option<ClusterRecord> = crate::board::read(cluster)?;
+    let members = within(keys::members()).filter_map(|it| record::read(&it.key, &it.value).ok());
+    let members = Members::of(members);
+    let fences: Vec<FenceRecord> =
+        within(keys::fences()).filter_map(|it| record::read(&it.key, &it.value).ok()).collect();
+    let fences: Vec<&FenceRecord> = fences.iter().collect();
+    let mut view = view_of(cluster.as_ref(), &members, &fences, Duration::ZERO, now);
+    view.refused = entries.iter().filter_map(crate::refusal::read).map(refused).collect();
+    Ok(view)
 }
 
 /// The same from records, wherever they were read.
@@ -174,7 +189,7 @@ pub fn view_of(
     cluster: Option<&ClusterRecord>,
     members: &Members,
     fences: &[&FenceRecord],
-    settle: std::time::Duration,
+    settle: Duration,
     now: Timestamp,
 ) -> View {
     let agreement = cluster.map_or(Agreement::Vote, |it| it.agreement);
@@ -189,6 +204,11 @@ pub fn view_of(
         refused: Vec::new(),
         resources: fences.iter().map(|it| resource(it, members, agreement, settle, now)).collect(),
     }
+}
+
+fn refused(refusal: Refusal) -> RefusedView {
+    let Refusal { identity, emulated, reason, .. } = refusal;
+    RefusedView { identity: identity.to_string(), emulated_version: emulated, reason }
 }
 
 fn member(record: &MemberRecord) -> MemberView {
@@ -208,7 +228,7 @@ fn resource(
     record: &FenceRecord,
     members: &Members,
     agreement: Agreement,
-    settle: std::time::Duration,
+    settle: Duration,
     now: Timestamp,
 ) -> ResourceView {
     let facts = Facts {

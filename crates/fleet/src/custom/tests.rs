@@ -11,7 +11,13 @@ use crate::{
 fn definition(revision: u64, storage: &str) -> Definition {
     let all = versions(&[V1, V2]);
     let storage = StorageVersion::new(storage);
-    Definition { uid: "u1".into(), revision: Revision::new(revision), storage, versions: all.clone(), served: all }
+    Definition {
+        uid: "u1".into(),
+        revision: Revision::new(revision),
+        storage,
+        versions: all.clone(),
+        served: all,
+    }
 }
 
 fn reporter(name: &str) -> Reporter {

@@ -32,7 +32,9 @@ impl Custom {
     /// What the servers tell each other about the definition.
     pub(crate) fn reported(&self) -> Definition {
         let group = &self.storage.group;
-        let stored = |it: &meta::ApiVersion| StorageVersion::new(GroupVersion::new(group.clone(), it.as_str()).to_string());
+        let stored = |it: &meta::ApiVersion| {
+            StorageVersion::new(GroupVersion::new(group.clone(), it.as_str()).to_string())
+        };
         let served = self.versions.iter().filter(|it| it.served.is_some());
         Definition {
             uid: self.stored.uid().into(),
@@ -59,7 +61,10 @@ impl Registry {
     }
 
     /// The definition by which a custom object must be written now, and in what.
-    pub(crate) async fn custom_encoding(&self, target: &mut Target) -> Result<(Arc<Custom>, Encoding), Status> {
+    pub(crate) async fn custom_encoding(
+        &self,
+        target: &mut Target,
+    ) -> Result<(Arc<Custom>, Encoding), Status> {
         for _ in 0..limits::MAX_ATTEMPTS {
             let custom = target.kind.custom.clone().ok_or_else(Status::no_such_resource)?;
             let resource = target.kind.resource.clone();
