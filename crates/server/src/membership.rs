@@ -229,11 +229,12 @@ pub(crate) async fn record(
         match item {
             ToRecord::Mirrored(name, object) => audit(&chain, &name, object.as_ref()).await,
             ToRecord::Notice(notice) => {
-                // A server that may not write leaves it to the others.
+                // A server that may not write leaves it to the others; one that starts writes it a moment later.
+                registry.station().until(|it| !it.is_member() || it.health().is_ok()).await;
                 if registry.station().is_member()
                     && let Err(status) = crate::events::write(&registry, &event(&notice)).await
                 {
-                    tracing::debug!(%status, reason = notice.reason, "an Event could not be written");
+                    tracing::warn!(%status, reason = notice.reason, "an Event could not be written");
                 }
             }
         }

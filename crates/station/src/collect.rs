@@ -148,7 +148,7 @@ impl Inner {
             Ok(Collect::Keep) => Ok(settled_at(&facts)),
             Ok(Collect::Write(plan)) => {
                 self.write_plan(&basis, &plan, None, also).await?;
-                tracing::info!(%resource, "what departed servers left in a storage version was collected");
+                tracing::debug!(%resource, "what departed servers left in a storage version was collected");
                 self.tell_of_move(&basis, &plan);
                 let facts = Facts { fence: Some(&plan.record), ..facts };
                 Ok(settled_at(&facts))
@@ -268,8 +268,8 @@ impl Inner {
             (None, Some(after)) => format!("All servers store {after}"),
             (_, None) => plan.record.condition.message.clone(),
         };
-        tracing::info!(name, message, "the agreement on a storage version has changed");
         if basis.fence.is_some() {
+            tracing::info!(name, message, "the agreement on a storage version has changed");
             let reason = plan.record.condition.reason.as_str();
             let is_warning = after.is_none();
             self.around().noticed(&Notice { reason, is_warning, about: About::Resource(name), message });

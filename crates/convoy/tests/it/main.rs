@@ -11,6 +11,7 @@ mod cli;
 mod controllers;
 mod durability;
 mod embedding;
+mod fleet;
 mod foreign_clients;
 mod hostile;
 mod kube_client;
