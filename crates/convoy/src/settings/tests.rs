@@ -54,7 +54,7 @@ fn flags_are_read() {
     assert_eq!(flags.authentication.service_account_issuer, ["https://a", "https://b"]);
     assert_eq!(
         flags.controllers.controllers.to_string(),
-        "clusterrole-aggregation,expiry,garbage-collector,root-ca-cert-publisher,serviceaccount,serviceaccount-token"
+        "clusterrole-aggregation,expiry,garbage-collector,root-ca-cert-publisher,serviceaccount,serviceaccount-token,storage-version-gc"
     );
     assert_eq!(flags.logging.verbosity, 4);
     assert_eq!(cert_dir(&flags), Path::new("./convoy-pki"));

@@ -8,7 +8,7 @@ mod agreement;
 mod chaos;
 mod custom;
 mod gate;
-mod ground;
+pub mod ground;
 mod members;
 mod pauses;
 mod rolling;

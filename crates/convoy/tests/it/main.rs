@@ -12,6 +12,7 @@ mod controllers;
 mod durability;
 mod embedding;
 mod fleet;
+mod fleet_processes;
 mod foreign_clients;
 mod hostile;
 mod kube_client;

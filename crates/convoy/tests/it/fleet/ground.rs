@@ -80,6 +80,11 @@ impl Ground {
         Self { store: SharedStore::new(store), etcd: Some(etcd), _folder: None }
     }
 
+    /// On an etcd that others use too.
+    pub async fn shared_etcd(etcd: &Arc<Etcd>) -> Self {
+        Self::below(Arc::clone(etcd), "/registry").await
+    }
+
     /// Another cluster of the same kind.
     pub async fn another(&self, n: usize) -> Self {
         match &self.etcd {
