@@ -6,6 +6,7 @@
 
 pub mod ceiling;
 pub mod fanout;
+mod fleet;
 pub mod load;
 mod objects;
 pub mod plan;

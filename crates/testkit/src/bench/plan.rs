@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::fanout::{self, FanOut};
 use super::load::{self, Load, MakeRequest};
-use super::objects;
 use super::table::{Table, Target as Aim};
 use super::wire::Target;
+use super::{fleet, objects};
 use crate::convoy::{ADMIN_TOKEN, Convoy, Options};
 use crate::etcd::Etcd;
 
@@ -56,6 +56,10 @@ pub async fn run(plan: &Plan, say: impl Fn(&str)) -> Result<Table> {
     if wanted("objects") {
         say("conversion, protobuf, apply");
         objects::measure(plan, &mut table).await?;
+    }
+    if wanted("fleet") {
+        say("fences, and a server that joins");
+        fleet::measure(plan, &mut table).await?;
     }
     if wanted("etcd") && plan.etcd {
         say("CREATE on etcd");
@@ -231,7 +235,7 @@ pub(super) async fn prepare(convoy: &Convoy) -> Result<Target> {
     Target::new(convoy.base(), convoy.ca(), ADMIN_TOKEN)
 }
 
-fn creates(target: &Target, prefix: &'static str) -> MakeRequest {
+pub(super) fn creates(target: &Target, prefix: &'static str) -> MakeRequest {
     let target = target.clone();
     let filler = "x".repeat(1_000);
     Arc::new(move |number| {
@@ -248,7 +252,7 @@ pub(super) fn always(request: Vec<u8>) -> MakeRequest {
     Arc::new(move |_| Arc::clone(&request))
 }
 
-fn ms(time: Duration) -> f64 {
+pub(super) fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
 }
 
