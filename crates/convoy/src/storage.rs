@@ -31,7 +31,7 @@ pub enum Storage {
 impl Storage {
     /// Opens what the flags ask for.
     pub async fn open(flags: &StorageFlags, clock: &SharedClock) -> Result<Self, Failure> {
-        if flags.etcd_servers.is_empty() {
+        if flags.etcd.etcd_servers.is_empty() {
             let folder = flags.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into());
             let interval = flags.etcd_compaction_interval.0;
             let compaction_interval = (!interval.is_zero()).then_some(interval);
@@ -40,11 +40,11 @@ impl Storage {
             return Ok(Self::Embedded(store, folder));
         }
         let config = EtcdConfig {
-            ca: flags.etcd_cafile.clone(),
-            cert: flags.etcd_certfile.clone(),
-            key: flags.etcd_keyfile.clone(),
-            prefix: flags.etcd_prefix.clone(),
-            ..EtcdConfig::new(flags.etcd_servers.clone(), Arc::clone(clock))
+            ca: flags.etcd.etcd_cafile.clone(),
+            cert: flags.etcd.etcd_certfile.clone(),
+            key: flags.etcd.etcd_keyfile.clone(),
+            prefix: flags.etcd.etcd_prefix.clone(),
+            ..EtcdConfig::new(flags.etcd.etcd_servers.clone(), Arc::clone(clock))
         };
         let store = EtcdStore::connect(config).await.map_err(|it| Failure::because(&it))?;
         Ok(Self::Etcd(store, Arc::new(Mutex::new(Ok(())))))
