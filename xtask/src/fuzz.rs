@@ -1,7 +1,8 @@
 //! `cargo xtask fuzz`: runs every fuzz target for a while.
 //!
-//! The fuzzers need cargo-fuzz and a nightly toolchain; CI replays the checked-in corpus instead, on
-//! stable (`crates/fuzzing`). What a run finds goes into `fuzz/artifacts`; what it learns goes into a
+//! The fuzzers need cargo-fuzz (`cargo install cargo-fuzz`). Their sanitizers are unstable options of the compiler:
+//! a nightly toolchain is used if there is one, else this one is told to accept them. CI replays the checked-in corpus
+//! instead, on stable (`crates/fuzzing`). What a run finds goes into `fuzz/artifacts`; what it learns goes into a
 //! corpus under `target/`, so that the checked-in one stays small.
 
 use std::process::Command;
@@ -37,11 +38,28 @@ pub fn targets(args: &[String]) -> Result<()> {
 fn one(target: &str, seconds: u32) -> Result<()> {
     let learned = run::target().join("fuzz-corpus").join(target);
     std::fs::create_dir_all(&learned)?;
-    let mut cargo = Command::new("cargo");
-    cargo.args(["+nightly", "fuzz", "run", target]).arg(&learned).arg(format!("fuzz/corpus/{target}"));
+    let mut cargo = toolchain();
+    cargo.args(["fuzz", "run", target, "--target-dir"]).arg(run::target().join("fuzz"));
+    cargo.arg(&learned).arg(format!("fuzz/corpus/{target}"));
     cargo.args(["--", &format!("-max_total_time={seconds}"), "-print_final_stats=1"]);
+    run::run(cargo.current_dir(run::root()))
+}
+
+/// A cargo whose compiler takes unstable options.
+fn toolchain() -> Command {
     // The toolchain that runs us would win over `+nightly`.
-    run::run(cargo.current_dir(run::root()).env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO"))
+    let cargo = |args: &[&str]| {
+        let mut cargo = Command::new("cargo");
+        cargo.args(args).env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
+        cargo
+    };
+    let is_there = cargo(&["+nightly", "--version"]).output().is_ok_and(|it| it.status.success());
+    if is_there {
+        return cargo(&["+nightly"]);
+    }
+    let mut stable = cargo(&[]);
+    stable.env("RUSTC_BOOTSTRAP", "1");
+    stable
 }
 
 /// The `[[bin]]`s of the manifest.

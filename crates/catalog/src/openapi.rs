@@ -1,8 +1,12 @@
-//! OpenAPI v3 documents, one per group and version, made from the same schemas that objects are checked by.
+//! OpenAPI v3 documents, one per group and version, made from the same schemas that objects are checked by; and the one
+//! document of v2, made of those.
 //!
 //! Responsible for what kubectl reads them for: `explain`, patch strategies, and which parameters an operation takes.
 //! Deliberately not here: prose. Upstream's descriptions are its own; fields are listed with their types.
 //! Start at [`OpenApi`].
+
+pub mod gnostic;
+pub mod v2;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,6 +56,12 @@ impl OpenApi {
         let group_version = self.group_versions().into_iter().find(|it| path_of(it) == path)?;
         let document = Document::new(&self.schemas).build(&self.catalog, &group_version);
         Some((Bytes::from(document.to_string()), self.hash(&group_version)))
+    }
+
+    /// All documents, one after the other.
+    pub fn documents(&self) -> impl Iterator<Item = Value> {
+        let all = self.group_versions().into_iter();
+        all.map(|it| Document::new(&self.schemas).build(&self.catalog, &it))
     }
 
     fn group_versions(&self) -> BTreeSet<GroupVersion> {
@@ -110,7 +120,7 @@ impl<'a> Document<'a> {
             let list = self.kind_reference(&definition.group, version, &definition.list_kind);
             self.add_paths(&mut paths, served, &object, &list);
         }
-        self.finish(&paths, catalog.release())
+        self.finish(paths, catalog.release())
     }
 
     /// The document of a group and version that users define: their schemas as they wrote them.
@@ -120,7 +130,7 @@ impl<'a> Document<'a> {
             let (object, list) = self.add_custom(served, schema);
             self.add_paths(&mut paths, served, &object, &list);
         }
-        self.finish(&paths, release)
+        self.finish(paths, release)
     }
 
     /// Adds the components of a custom kind and of its list; the answer is references to them.
@@ -166,7 +176,10 @@ impl<'a> Document<'a> {
         (reference, json!({ "$ref": format!("{COMPONENTS}{}", name(&definition.list_kind)) }))
     }
 
-    fn finish(mut self, paths: &Map<String, Value>, release: Release) -> Value {
+    fn finish(mut self, mut paths: Map<String, Value>, release: Release) -> Value {
+        for (path, item) in &mut paths {
+            item["parameters"] = path_parameters(path);
+        }
         for options in ["DeleteOptions", "Status"] {
             if let Some(id) = self.schema.find(&format!("{META}.{options}")) {
                 self.reference(id);
@@ -410,6 +423,16 @@ fn path_item(origin: Origin, verbs: &[Verb], gvk: &Value, object: &Value, list: 
         item.insert(method.to_owned(), operation);
     }
     Value::Object(item)
+}
+
+/// What stands in braces in a path.
+fn path_parameters(path: &str) -> Value {
+    let names = path.split('/').filter_map(|it| it.strip_prefix('{')?.strip_suffix('}'));
+    names
+        .map(|it| {
+            json!({"name": it, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}})
+        })
+        .collect()
 }
 
 fn parameters(verb: Verb) -> Value {

@@ -17,6 +17,8 @@ fn table(group: &str, resource: &str) -> &'static [&'static str] {
             "spec.hostNetwork=false",
             "status.phase",
             "status.podIP",
+            // Known, but empty, as upstream has it.
+            "status.podIPs",
             "status.nominatedNodeName",
         ],
         ("" | "events.k8s.io", "events") => &[
@@ -61,16 +63,34 @@ pub(crate) fn selectable(group: &str, resource: &str) -> Vec<FieldSpec> {
         .collect()
 }
 
+/// What a field is called in the table: clients of some groups and versions call it otherwise.
+fn listed(target: &Target, field: &str) -> Option<&'static str> {
+    let definition = &target.kind.definition;
+    let lines = table(&definition.group, &definition.resource);
+    let find = |name: &str| lines.iter().copied().find(|it| name_of(it) == name);
+    match (&*target.group_version.group, &*definition.resource, field) {
+        ("events.k8s.io", "events", field) => match (field, field.strip_prefix("regarding.")) {
+            (_, Some(part)) => find(&format!("involvedObject.{part}")),
+            ("reportingController", None) => find("reportingComponent"),
+            ("reason" | "type", None) => find(field),
+            _ => None,
+        },
+        ("", "pods", "spec.host") => find("spec.nodeName"),
+        _ => find(field),
+    }
+}
+
 /// The value of a selectable field of an object.
-pub(crate) fn value<'a>(kind: &Kind, item: &'a Item, field: &str) -> Option<&'a str> {
+pub(crate) fn value<'a>(target: &Target, item: &'a Item, field: &str) -> Option<&'a str> {
+    let kind = &target.kind;
     if kind.custom.is_some() {
         let position = kind.collection()?.field_position(field)?;
         return Some(item.field(position));
     }
-    let fields = table(&kind.definition.group, &kind.definition.resource);
-    let position = fields.iter().position(|it| name_of(it) == field)?;
+    let line = listed(target, field)?;
+    let position = kind.collection()?.field_position(name_of(line))?;
     match item.field(position) {
-        "" => Some(fields[position].split_once('=').map_or("", |(_, absent)| absent)),
+        "" => Some(line.split_once('=').map_or("", |(_, absent)| absent)),
         value => Some(value),
     }
 }
@@ -91,7 +111,7 @@ pub(crate) fn check(target: &Target, selector: &FieldSelector) -> Result<(), Sta
         let field = requirement.field.as_str();
         let is_known = matches!(field, "metadata.name")
             || (field == "metadata.namespace" && kind.is_namespaced())
-            || fields.iter().any(|it| name_of(it) == field)
+            || listed(target, field).is_some()
             || is_custom(field)
             || (field == "name" && &*kind.definition.resource == "namespaces");
         if !is_known {

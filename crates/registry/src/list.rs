@@ -209,7 +209,7 @@ pub(crate) fn matches(
                 "metadata.name" => Some(item.name()),
                 "name" if &*target.kind.definition.resource == "namespaces" => Some(item.name()),
                 "metadata.namespace" => Some(item.namespace()),
-                other => fields::value(&target.kind, item, other),
+                other => fields::value(target, item, other),
             }))
 }
 

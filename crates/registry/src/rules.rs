@@ -4,13 +4,19 @@
 //! [`validate_changed`]. Metadata is checked before, see [`meta::validate`]; both together make one answer.
 //! Deliberately not here: types and unknown fields (the schema's part), and defaults, which are in place by now.
 
+mod advice;
+mod choices;
 mod config;
+mod cron;
 mod event;
+mod fixed;
 mod lease;
+mod limits;
 mod namespace;
 mod pods;
 mod priority_class;
 mod rbac;
+mod replicas;
 mod secret;
 mod selector;
 mod storage_version;
@@ -23,6 +29,8 @@ mod workloads;
 use meta::{FieldErrors, Value};
 
 use crate::{Target, custom};
+
+pub(crate) use advice::{advise_changed, advise_new};
 
 /// What is written, and in which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +74,8 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
         ) => webhooks::validate(subject.resource, object, &mut errors),
         _ => {}
     }
+    limits::validate(subject.group, subject.resource, object, &mut errors);
+    choices::validate(subject.group, subject.resource, object, &mut errors);
     errors
 }
 
@@ -101,8 +111,14 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         ("scheduling.k8s.io", "priorityclasses", "") => {
             priority_class::validate_changed(new, old, &mut errors);
         }
+        ("" | "apps", resource, "status") => replicas::validate_status(resource, new, old, &mut errors),
         ("" | "apps" | "batch", resource, "") => workloads::validate_changed(resource, new, old, &mut errors),
         _ => {}
+    }
+    if subject.subresource.is_empty() {
+        limits::validate(subject.group, subject.resource, new, &mut errors);
+        choices::validate(subject.group, subject.resource, new, &mut errors);
+        fixed::validate(subject.group, subject.resource, new, old, &mut errors);
     }
     errors
 }

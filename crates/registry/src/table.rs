@@ -59,7 +59,12 @@ pub fn of_page(
     now: Timestamp,
     api_version: &str,
 ) -> Value {
-    let objects: Vec<Value> = page.items.iter().map(|it| serve::tree(target, it)).collect();
+    let mut objects: Vec<Value> = page.items.iter().map(|it| serve::tree(target, it)).collect();
+    if &*target.kind.definition.resource == "flowschemas" {
+        // In the order in which requests are matched.
+        let rank = |it: &Value| it["spec"]["matchingPrecedence"].as_i64().unwrap_or_default();
+        objects.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| object::name(a).cmp(object::name(b))));
+    }
     let objects: Vec<&Value> = objects.iter().collect();
     let version = target.group_version.version.as_str();
     assemble(&target.kind, version, &list_metadata(page), &objects, include, now, api_version)
@@ -143,8 +148,18 @@ fn assemble(
             (columns.iter().map(Column::definition).collect(), objects.iter().map(cells).collect())
         }
     };
-    let rows: Vec<Value> =
-        objects.iter().zip(cells).map(|(it, cells)| row(&cells, it, include, api_version)).collect();
+    let is_pod = kind.definition.group.is_empty() && &*kind.definition.resource == "pods";
+    let rows: Vec<Value> = objects
+        .iter()
+        .zip(cells)
+        .map(|(it, cells)| {
+            let mut row = row(&cells, it, include, api_version);
+            if let Some(condition) = completion(it).filter(|_| is_pod) {
+                row["conditions"] = json!([condition]);
+            }
+            row
+        })
+        .collect();
     json!({
         "kind": "Table",
         "apiVersion": api_version,
@@ -161,4 +176,27 @@ fn row(cells: &[Value], object: &Value, include: IncludeObject, api_version: &st
         IncludeObject::Object => object.clone(),
     };
     json!({"cells": cells, "object": shown})
+}
+
+/// The condition of the row of a Pod that has ended; kubectl can hide such rows.
+fn completion(pod: &Value) -> Option<Value> {
+    let (reason, message) = match pod["status"]["phase"].as_str()? {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!({"type": "Completed", "status": "True", "reason": reason, "message": message}))
+}
+
+/// A table of one scale.
+pub fn of_scale(scale: &Value, include: IncludeObject, now: Timestamp, api_version: &str) -> Value {
+    let columns = columns::SCALES;
+    let cells: Vec<Value> = columns.iter().map(|it| (it.cell)(scale, now)).collect();
+    json!({
+        "kind": "Table",
+        "apiVersion": api_version,
+        "metadata": {"resourceVersion": object::resource_version(scale)},
+        "columnDefinitions": columns.iter().map(Column::definition).collect::<Vec<_>>(),
+        "rows": [row(&cells, scale, include, api_version)],
+    })
 }

@@ -30,7 +30,7 @@ use admit::Admit;
 use decode::BodyKind;
 use encode::Encoded;
 
-use crate::{Defaults, Registry, Target, Written, custom, limits, outcome, serve, strategy::Special};
+use crate::{Defaults, Registry, Target, Written, custom, limits, outcome, rules, serve, strategy::Special};
 
 /// What all writes have in common.
 #[derive(Clone, Copy)]
@@ -88,6 +88,7 @@ impl Registry {
             self.accept_sent(target, options.field_validation, object.into())?;
         let warning = self.unenforced(target)?;
         metadata::settle_namespace(target, &mut object)?;
+        warnings.extend(metadata::drop_repeated_owners(&mut object, false));
         self.check_namespace(&target.named(object::name(&object))).await?;
         let has_status = target.kind.has_status(&target.group_version.version);
         let sent_version = object::resource_version(&object).to_owned();
@@ -109,8 +110,10 @@ impl Registry {
             self.own_new(target, options, &mut object);
             let hidden: &[&str] =
                 if generated.is_some() { &admit::DECIDED_AND_NAMED } else { &admit::DECIDED };
+            let mut repeated = None;
             if self.mutate(target, options, &mut object, None, hidden).await? {
                 self.pass_through_storage(target, &mut object, None)?;
+                repeated = metadata::drop_repeated_owners(&mut object, true);
             }
             target.kind.strategy.complete_new(&mut object);
             metadata::validate_new(target, &object)?;
@@ -127,6 +130,7 @@ impl Registry {
                 }
                 Err(Setback::Refused(status)) => return Err(status),
                 Ok(text) => {
+                    warnings.extend(repeated.into_iter().chain(rules::advise_new(target.into(), &object)));
                     warnings.extend(warning.into_iter().chain(custom::unenforced_rules(target, &object)));
                     return Ok(Written { text, is_new: true, warnings });
                 }
@@ -143,10 +147,11 @@ impl Registry {
         object: impl Into<Sent>,
     ) -> Result<Written, Status> {
         let typed = self.typed(target);
-        let Accepted { mut object, warnings } =
+        let Accepted { mut object, mut warnings } =
             self.accept_sent(target, options.field_validation, object.into())?;
         metadata::settle_namespace(target, &mut object)?;
         metadata::check_name(target, &object)?;
+        warnings.extend(metadata::drop_repeated_owners(&mut object, false));
         let warning = self.unenforced(target)?;
         let change = |old: Option<&Value>| {
             let mut new = metadata::check_put(target, &object, old)?;
@@ -156,7 +161,8 @@ impl Registry {
             Ok(new)
         };
         let mut written = self.modify(target, options, change).await?;
-        written.warnings.extend(warnings.into_iter().chain(warning));
+        warnings.append(&mut written.warnings);
+        written.warnings = warnings.into_iter().chain(warning).collect();
         Ok(written)
     }
 
@@ -183,8 +189,9 @@ impl Registry {
             Ok(object)
         };
         let mut written = self.modify(target, options, change).await?;
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        written.warnings.extend(found.into_iter().chain(warning));
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.append(&mut written.warnings);
+        written.warnings = found.into_iter().chain(warning).collect();
         Ok(written)
     }
 
@@ -296,6 +303,7 @@ impl Registry {
         if self.mutate(target, options, &mut new, Some(&old), &[]).await? {
             self.pass_through_storage(target, &mut new, Some(item))?;
         }
+        let repeated = metadata::drop_repeated_owners(&mut new, true);
         metadata::validate_changed(target, &new, &old)?;
         if target.kind.strategy.special == Special::Definition {
             self.check_dropped_versions(target, &new, &old).await?;
@@ -304,7 +312,9 @@ impl Registry {
         accept::complete(self.typed(target), &mut new);
         schema::apply::keep_times(&mut new, &old);
         let text = self.put_changed(target, options, current, &new).await?;
-        let warnings = custom::unenforced_rules(target, &new).into_iter().collect();
+        let advice = rules::advise_changed(target.into(), &new, &old);
+        let warnings =
+            repeated.into_iter().chain(advice).chain(custom::unenforced_rules(target, &new)).collect();
         Ok(Written { text, is_new: false, warnings })
     }
 
@@ -327,13 +337,16 @@ impl Registry {
         if self.mutate(target, options, &mut object, None, &admit::DECIDED).await? {
             self.pass_through_storage(target, &mut object, None)?;
         }
+        let repeated = metadata::drop_repeated_owners(&mut object, true);
         metadata::check_name(target, &object)?;
         target.kind.strategy.complete_new(&mut object);
         metadata::validate_new(target, &object)?;
         options.admit.validate(target, &object, None).await?;
         accept::complete(self.typed(target), &mut object);
         let text = self.put_new(target, options, &object).await?;
-        let warnings = custom::unenforced_rules(target, &object).into_iter().collect();
+        let advice = rules::advise_new(target.into(), &object);
+        let warnings =
+            repeated.into_iter().chain(advice).chain(custom::unenforced_rules(target, &object)).collect();
         Ok(Written { text, is_new: true, warnings })
     }
 

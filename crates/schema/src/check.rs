@@ -5,7 +5,8 @@
 //!
 //! **Guarantees.** Complaints have the words of upstream's decoder. Fields of other releases stay where the stored
 //! object has them already (a patch does not name what it does not know).
-//! Deliberately not here: whether values make sense ([`crate::validate`]), and what is missing ([`crate::default`]).
+//! Deliberately not here: whether values make sense (the rules of a kind, [`crate::custom`] for those of users), and what
+//! is missing ([`crate::default`]).
 //! Start at [`check`]; [`strict_errors`] puts complaints into the order of the text.
 
 mod decode;

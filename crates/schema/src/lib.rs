@@ -18,7 +18,6 @@ pub mod model;
 pub mod patch;
 pub mod protobuf;
 pub mod prune;
-pub mod validate;
 pub mod yaml;
 
 /// A JSON tree.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use access::User;
+use access::{Authorizer, OwnedAttributes, OwnedTarget, User, Verdict};
 use admission::{Admission, Attributes, Notes, Operation};
 use futures_util::future::BoxFuture;
 use meta::{GroupVersion, GroupVersionKind, GroupVersionResource, Status, Value, object};
@@ -17,6 +17,9 @@ use crate::{api::Call, rbac_guard};
 pub(crate) struct Admitter {
     admission: Arc<Admission>,
     guard: Box<rbac_guard::Review>,
+    authorizer: Authorizer,
+    /// What else the caller must be allowed to do if the object turns out to be new.
+    creation: Option<OwnedAttributes>,
     user: Arc<User>,
     kind: GroupVersionKind,
     resource: GroupVersionResource,
@@ -90,6 +93,8 @@ impl Admitter {
         Self {
             admission: Arc::clone(&call.dispatch.admission),
             guard: Box::new(rbac_guard::review(call)),
+            authorizer: call.dispatch.authorizer.clone(),
+            creation: creation(call),
             user: Arc::clone(&call.caller.user),
             kind: GroupVersionKind {
                 group: of_kind.group.clone(),
@@ -157,6 +162,18 @@ impl Admitter {
         options
     }
 
+    /// Who may update or apply may not for that reason make something new.
+    fn check_creation(&self) -> Result<(), Status> {
+        let Some(creation) = &self.creation else { return Ok(()) };
+        let attributes = creation.for_user(&self.user);
+        match self.authorizer.authorize(&attributes) {
+            Verdict::Allow(_) => Ok(()),
+            Verdict::Deny(reason) | Verdict::NoOpinion(reason) => {
+                Err(access::forbidden_status(&attributes, &reason))
+            }
+        }
+    }
+
     /// Decision 0023.
     fn warn_of_conditions(&self, object: &Value) {
         let is_configuration = &*self.resource.group == "admissionregistration.k8s.io"
@@ -180,6 +197,22 @@ impl Admitter {
     fn is_scale(&self) -> bool {
         self.subresource == "scale"
     }
+}
+
+/// The request as if it were a creation, for those that can become one.
+fn creation(call: &Call<'_>) -> Option<OwnedAttributes> {
+    let path = call.path;
+    matches!(call.exchange.info.verb, "update" | "patch").then(|| OwnedAttributes {
+        verb: "create".to_owned(),
+        target: OwnedTarget::Resource {
+            group: path.group.clone(),
+            version: path.version.clone(),
+            resource: path.resource.clone(),
+            subresource: path.subresource.clone(),
+            namespace: path.namespace.clone(),
+            name: path.name.clone(),
+        },
+    })
 }
 
 impl Admit for Admitter {
@@ -223,6 +256,9 @@ impl Admit for Admitter {
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             (self.guard)(object, old)?;
+            if old.is_none() {
+                self.check_creation()?;
+            }
             self.warn_of_conditions(object);
             let operation = if old.is_none() { Operation::Create } else { Operation::Update };
             if !self.admission.validates(&self.attributes(operation, target, &target.name, &Value::Null)) {

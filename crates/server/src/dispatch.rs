@@ -7,7 +7,6 @@ use bytes::Bytes;
 use catalog::{
     Catalog, Schemas, Served,
     discovery::{Documents, Tagged},
-    openapi::OpenApi,
 };
 use http::{HeaderValue, Method};
 use meta::{GroupResource, GroupVersion, Status};
@@ -76,6 +75,7 @@ impl Dispatch {
                 self.wrong_method(&segments)
             }
             ["metrics"] => Ok(self.render_metrics()),
+            ["openapi", "v2"] => self.openapi_v2(exchange),
             ["openapi", "v3"] => self.document(exchange, &self.served.openapi_index(&self.openapi())),
             ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, &rest.join("/")),
             ["version"] => self.document(exchange, &self.version),
@@ -181,7 +181,7 @@ impl Dispatch {
         }
     }
 
-    fn document(&self, exchange: &Exchange, document: &Bytes) -> Result<Answer, Status> {
+    pub(crate) fn document(&self, exchange: &Exchange, document: &Bytes) -> Result<Answer, Status> {
         let format = negotiate::response(&exchange.headers, &exchange.query)?;
         Ok(answer::json(exchange, 200, document.clone(), format))
     }
@@ -226,22 +226,6 @@ impl Dispatch {
             .with_header("vary", vary))
     }
 
-    fn openapi(&self) -> OpenApi {
-        OpenApi::new(Arc::clone(&self.catalog), self.schemas.clone())
-    }
-
-    /// A document of OpenAPI; who asks with the right hash may keep it for ever.
-    fn openapi_document(&self, exchange: &Exchange, path: &str) -> Result<Answer, Status> {
-        let found = self.openapi().document(path).or_else(|| self.served.openapi_document(path));
-        let Some((document, hash)) = found else {
-            return Ok(answer::page_not_found());
-        };
-        let answer = self.document(exchange, &document)?;
-        let etag = HeaderValue::from_str(&format!("\"{hash}\"")).map_err(Status::internal)?;
-        let kept = if exchange.query.get("hash") == hash { "public, immutable" } else { "no-cache, private" };
-        Ok(answer.with_header("etag", etag).with_header("cache-control", HeaderValue::from_static(kept)))
-    }
-
     fn health(&self, exchange: &Exchange) -> Answer {
         let query = exchange.uri.query().unwrap_or_default();
         let (code, text) = self.health.handle(&exchange.info.path, query);
@@ -262,6 +246,7 @@ impl Dispatch {
             "/healthz",
             "/livez",
             "/metrics",
+            "/openapi/v2",
             "/openapi/v3",
             "/readyz",
             "/version",

@@ -114,6 +114,21 @@ impl ServedDocuments {
         Some((openapi::custom_document(schemas, &described, self.catalog.release()), hash(&kinds)))
     }
 
+    /// `/openapi/v2`: everything that is served.
+    pub(crate) fn openapi_v2(&self, builtin: &OpenApi) -> Value {
+        let custom = self.group_versions().into_iter().filter_map(|it| {
+            let (document, _) = self.openapi_document(&openapi::path_of(&it))?;
+            serde_json::from_slice(&document).ok()
+        });
+        openapi::v2::document(builtin.documents().chain(custom))
+    }
+
+    /// Changes whenever the document of v2 may have changed.
+    pub(crate) fn openapi_v2_hash(&self, builtin: &OpenApi) -> String {
+        let hash = Sha256::digest(self.openapi_index(builtin));
+        hash.iter().take(16).map(|it| format!("{it:02X}")).collect()
+    }
+
     fn group_versions(&self) -> BTreeSet<GroupVersion> {
         let kinds = self.registry.kinds().custom();
         let served = kinds.iter().filter_map(|it| it.custom.as_ref()).flat_map(|it| it.served());

@@ -43,6 +43,7 @@ mod impersonate;
 pub mod local;
 pub mod membership;
 pub mod negotiate;
+mod openapi;
 pub mod peers;
 mod rbac_feed;
 mod rbac_guard;

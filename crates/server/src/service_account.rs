@@ -115,6 +115,8 @@ pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Res
     let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
     let options = options::write(call.exchange, "CreateOptions", &registry::Anything)?;
     let (mut request, warnings) = call.read_accepted(&options, body).await?;
+    let version = GroupVersion::new("authentication.k8s.io", "v1");
+    let owners = call.registry.owners_of_sent(&version, "TokenRequest", "token", &options, &request);
     Admitter::of(call).answered(&call.target, &mut request).await?;
     let Target { namespace, name, .. } = &call.target;
     review::check_token_subject(&request, namespace, name)?;
@@ -141,7 +143,10 @@ pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Res
     }
     let now = call.registry.clock().now();
     let issued = settings.issuer.issue(&spec, now);
-    let answered = review::token_request_answer(&request, namespace, name, &wanted, &issued, now);
+    let mut answered = review::token_request_answer(&request, namespace, name, &wanted, &issued, now);
+    if let Some(owners) = owners {
+        object::metadata_mut(&mut answered).insert("managedFields".to_owned(), owners);
+    }
     let answer = answer::json(call.exchange, 201, Bytes::from(answered.to_string()), format);
     Ok(warnings.iter().fold(answer, |answer, warning| answer.warn(warning)))
 }

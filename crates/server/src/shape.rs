@@ -78,6 +78,23 @@ pub(crate) fn object(call: &Call<'_>, shape: Shape, text: &[u8]) -> Result<Bytes
     Ok(Bytes::from(shaped.to_string()))
 }
 
+/// A scale in the shape.
+pub(crate) fn scale(call: &Call<'_>, shape: Shape, text: &[u8]) -> Result<Bytes, Status> {
+    let tree: Value = serde_json::from_slice(text).map_err(Status::internal)?;
+    let shaped = match shape {
+        Shape::Metadata { is_list: true, .. } => {
+            let message = "you requested PartialObjectMetadataList, but the requested object is not a list \
+                           (*autoscaling.Scale)";
+            return Err(Status::failure(406, meta::Reason::NotAcceptable, message));
+        }
+        Shape::Metadata { api_version, .. } => table::partial(&tree, api_version),
+        Shape::Table(version) => {
+            table::of_scale(&tree, include(call.exchange)?, call.registry.clock().now(), version)
+        }
+    };
+    Ok(Bytes::from(shaped.to_string()))
+}
+
 /// A page of a list in the shape.
 pub(crate) fn page(call: &Call<'_>, shape: Shape, page: &registry::ListPage) -> Result<Bytes, Status> {
     let shaped = match shape {

@@ -256,8 +256,28 @@ fn files(kubectl: &Kubectl<'_>) {
     std::fs::write(&wrong, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: wrong\ndatta: {}\n").unwrap();
     let said = kubectl.refused(&format!("-n shop create -f {}", wrong.display()));
     assert!(said.contains("unknown field \"datta\""), "{said}");
+    lists(kubectl);
     assert!(kubectl.ok("explain configmap.data").contains("FIELD: data"));
     assert_eq!(kubectl.ok(&format!("delete -f {red}")).trim(), "configmap \"palette\" deleted");
+}
+
+/// Files that hold a `List`: kubectl checks them itself, by the document of OpenAPI v2.
+fn lists(kubectl: &Kubectl<'_>) {
+    let write = |name: &str, field: &str| {
+        let path = kubectl.convoy.home().join(name);
+        let map = |it: &str| {
+            format!("- apiVersion: v1\n  kind: ConfigMap\n  metadata: {{name: {it}}}\n  {field}: {{k: v}}\n")
+        };
+        let text = format!("apiVersion: v1\nkind: List\nitems:\n{}{}", map("one"), map("two"));
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let good = write("list.yaml", "data");
+    let made = kubectl.ok(&format!("-n shop create -f {good}"));
+    assert_eq!(made.lines().collect::<Vec<_>>(), ["configmap/one created", "configmap/two created"]);
+    let said = kubectl.refused(&format!("-n shop create -f {}", write("wrong-list.yaml", "datta")));
+    assert!(said.contains("unknown field \"datta\" in io.k8s.api.core.v1.ConfigMap"), "{said}");
+    kubectl.ok(&format!("-n shop delete -f {good}"));
 }
 
 /// A definition as people write it, and what kubectl does with its objects.

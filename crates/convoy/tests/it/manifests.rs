@@ -7,19 +7,20 @@ use testkit::{Convoy, Options, tools};
 
 use crate::{fixture, kubectl::Kubectl};
 
-/// kubectl sends these again each time, to upstream too: they have lists that are replaced as a whole and elements in
-/// which the server fills something in, or a field that is always replaced.
-const SENT_AGAIN: [&str; 10] = [
-    "clusterrolebinding.rbac.authorization.k8s.io/manifests-readers",
-    "deployment.apps/web",
-    "endpoints/legacy",
-    "endpointslice.discovery.k8s.io/slice",
-    "limitrange/limits",
-    "networkpolicy.networking.k8s.io/deny",
-    "poddisruptionbudget.policy/web",
-    "rolebinding.rbac.authorization.k8s.io/readers",
-    "statefulset.apps/db",
-    "validatingwebhookconfiguration.admissionregistration.k8s.io/manifests-webhook",
+/// kubectl sends a part of these again each time, to upstream too, and says `configured`. In all but the last a list is
+/// replaced as a whole, and the server has filled something into its elements; the selector of a budget is replaced in
+/// any case (`x-kubernetes-patch-strategy: replace`).
+const SENT_AGAIN: [(&str, &str); 10] = [
+    ("clusterrolebinding.rbac.authorization.k8s.io/manifests-readers", "subjects: apiGroup"),
+    ("deployment.apps/web", "volumes: the source of one, what is projected in another"),
+    ("endpoints/legacy", "subsets: protocol"),
+    ("endpointslice.discovery.k8s.io/slice", "ports: name and protocol"),
+    ("limitrange/limits", "limits: default and defaultRequest"),
+    ("networkpolicy.networking.k8s.io/deny", "ingress: protocol"),
+    ("rolebinding.rbac.authorization.k8s.io/readers", "subjects: apiGroup"),
+    ("statefulset.apps/db", "volumeClaimTemplates: apiVersion, kind, volumeMode, status"),
+    ("validatingwebhookconfiguration.admissionregistration.k8s.io/manifests-webhook", "rules: scope"),
+    ("poddisruptionbudget.policy/web", "selector"),
 ];
 const N_MANIFESTS: usize = 44;
 
@@ -60,22 +61,40 @@ fn on_the_client(round: &Round<'_>) {
     assert_eq!(created.lines().filter(|it| it.ends_with(" created")).count(), N_MANIFESTS, "{created}");
     let before = round.versions();
     assert_eq!(before.len(), N_MANIFESTS);
-    let applied = round.ok(&format!("apply -f {}", round.files));
-    for line in applied.lines().filter(|it| !it.ends_with(" unchanged")) {
-        let name = line.split_whitespace().next().unwrap_or_default();
-        assert!(SENT_AGAIN.contains(&name) && line.ends_with(" configured"), "{line}");
-    }
+    apply_again(round);
     assert_eq!(round.versions(), before, "applying changed something");
     round.expect_no_difference("");
     edit(round);
+    apply_again(round);
     round.delete();
 }
 
+/// Only what upstream is sent again is sent again.
+fn apply_again(round: &Round<'_>) {
+    let applied = round.ok(&format!("apply -f {}", round.files));
+    let said: Vec<&str> = applied.lines().filter(|it| !it.ends_with(" unchanged")).collect();
+    for line in &said {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        let is_known = SENT_AGAIN.iter().any(|(it, _)| *it == name);
+        assert!(is_known && line.ends_with(" configured"), "{line}");
+    }
+    assert_eq!(said.len(), SENT_AGAIN.len(), "{said:?}");
+}
+
+/// Everything is edited twice: an annotation comes and goes.
 fn edit(round: &Round<'_>) {
-    let mut command = round.kubectl.command(&format!("-n {} edit configmap settings", round.namespace));
-    let edited = command.env("KUBE_EDITOR", "sed -i s/red/blue/").output().expect("kubectl must start");
-    assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
-    assert_eq!(round.ok("get configmap settings -o 'jsonpath={.data.colour}'"), "blue");
+    let add = r#"sed -i 's/^\( *\)kubectl.kubernetes.io.last-applied-configuration:/\1edited: "yes"\n&/'"#;
+    let remove = r#"sed -i '/^ *edited: "yes"$/d'"#;
+    for (editor, n_marked) in [(add, N_MANIFESTS), (remove, 0)] {
+        let mut command = round.kubectl.command(&format!("-n {} edit -f {}", round.namespace, round.files));
+        let edited = command.env("KUBE_EDITOR", editor).output().expect("kubectl must start");
+        let said = String::from_utf8_lossy(&edited.stdout);
+        assert!(edited.status.success(), "{said}{}", String::from_utf8_lossy(&edited.stderr));
+        assert_eq!(said.lines().filter(|it| it.ends_with(" edited")).count(), N_MANIFESTS, "{said}");
+        let marks = "{range .items[*]}{.metadata.annotations.edited}{\"\\n\"}{end}";
+        let marks = round.ok(&format!("get -f {} -o 'jsonpath={marks}'", round.files));
+        assert_eq!(marks.lines().filter(|it| *it == "yes").count(), n_marked, "{marks}");
+    }
 }
 
 fn on_the_server(round: &Round<'_>) {

@@ -5,7 +5,7 @@
 use meta::{FieldError, FieldErrors, Value, validate::IMMUTABLE};
 
 use super::{
-    pods, selector,
+    cron, pods, selector,
     value::{at, entries, items, number, text, texts},
 };
 
@@ -247,8 +247,11 @@ fn check_job_spec(spec: &Value, path: &str, errors: &mut FieldErrors) {
 }
 
 fn check_cron_job(spec: &Value, errors: &mut FieldErrors) {
-    if text(spec, &["schedule"]).is_empty() {
+    let schedule = text(spec, &["schedule"]);
+    if schedule.is_empty() {
         errors.push(FieldError::required("spec.schedule", ""));
+    } else if let Some(why) = cron::complaint(schedule) {
+        errors.push(FieldError::invalid("spec.schedule", schedule, why));
     }
     check_counts(spec, "spec", &["startingDeadlineSeconds"], errors);
     let policy = text(spec, &["concurrencyPolicy"]);

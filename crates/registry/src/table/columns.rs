@@ -2,10 +2,15 @@
 //!
 //! Here is what columns are made of and which kind has which; the columns themselves are in `columns/`, by family.
 
+mod autoscaling;
 mod config;
+mod control;
+mod devices;
 mod network;
 mod pod;
 mod storage;
+#[cfg(test)]
+mod testing;
 mod workload;
 
 use jiff::Timestamp;
@@ -80,6 +85,14 @@ const fn number(
     Column { kind: "integer", ..text(name, description, cell) }
 }
 
+const fn switch(
+    name: &'static str,
+    description: &'static str,
+    cell: fn(&Value, Timestamp) -> Value,
+) -> Column {
+    Column { kind: "boolean", ..text(name, description, cell) }
+}
+
 const fn wide(name: &'static str, description: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     Column { priority: 1, ..text(name, description, cell) }
 }
@@ -88,46 +101,112 @@ fn empty(_: &Value, _: Timestamp) -> Value {
     Value::Null
 }
 
+pub(super) use autoscaling::SCALES;
+
 const PLAIN: &[Column] = &[NAME, AGE];
 const CREATED_AT: &[Column] = &[NAME, CREATED];
-/// The columns of a kind.
+/// The columns of a kind. Where upstream has no printer for a kind, it shows when an object was made.
 pub fn columns(group: &str, resource: &str) -> &'static [Column] {
+    match group {
+        "" => core(resource),
+        "apps" | "batch" | "policy" | "autoscaling" => workloads(resource),
+        "networking.k8s.io" | "discovery.k8s.io" => networking(resource),
+        "storage.k8s.io" | "resource.k8s.io" => storage(resource),
+        _ => cluster(group, resource),
+    }
+}
+
+fn core(resource: &str) -> &'static [Column] {
+    match resource {
+        "namespaces" => config::NAMESPACES,
+        "configmaps" => config::CONFIG_MAPS,
+        "secrets" => config::SECRETS,
+        "serviceaccounts" => PLAIN,
+        "events" => config::EVENTS,
+        "resourcequotas" => config::QUOTAS,
+        "componentstatuses" => control::COMPONENT_STATUSES,
+        "pods" => pod::PODS,
+        "podtemplates" => workload::POD_TEMPLATES,
+        "replicationcontrollers" => workload::REPLICATION_CONTROLLERS,
+        "nodes" => workload::NODES,
+        "services" => network::SERVICES,
+        "endpoints" => network::ENDPOINTS,
+        "persistentvolumes" => storage::VOLUMES,
+        "persistentvolumeclaims" => storage::CLAIMS,
+        _ => CREATED_AT,
+    }
+}
+
+fn workloads(resource: &str) -> &'static [Column] {
+    match resource {
+        "deployments" => workload::DEPLOYMENTS,
+        "replicasets" => workload::REPLICA_SETS,
+        "statefulsets" => workload::STATEFUL_SETS,
+        "daemonsets" => workload::DAEMON_SETS,
+        "controllerrevisions" => workload::REVISIONS,
+        "jobs" => workload::JOBS,
+        "cronjobs" => workload::CRON_JOBS,
+        "poddisruptionbudgets" => workload::DISRUPTION_BUDGETS,
+        "horizontalpodautoscalers" => autoscaling::AUTOSCALERS,
+        _ => CREATED_AT,
+    }
+}
+
+fn networking(resource: &str) -> &'static [Column] {
+    match resource {
+        "endpointslices" => network::ENDPOINT_SLICES,
+        "ingresses" => network::INGRESSES,
+        "ingressclasses" => network::INGRESS_CLASSES,
+        "networkpolicies" => network::NETWORK_POLICIES,
+        "servicecidrs" => network::SERVICE_CIDRS,
+        "ipaddresses" => network::IP_ADDRESSES,
+        _ => CREATED_AT,
+    }
+}
+
+fn storage(resource: &str) -> &'static [Column] {
+    match resource {
+        "storageclasses" => storage::CLASSES,
+        "volumeattributesclasses" => storage::ATTRIBUTES_CLASSES,
+        "volumeattachments" => storage::ATTACHMENTS,
+        "csinodes" => storage::CSI_NODES,
+        "csidrivers" => storage::CSI_DRIVERS,
+        "resourceclaims" => devices::CLAIMS,
+        "resourceslices" => devices::SLICES,
+        "devicetaintrules" => devices::TAINT_RULES,
+        "deviceclasses" | "resourceclaimtemplates" => PLAIN,
+        _ => CREATED_AT,
+    }
+}
+
+fn cluster(group: &str, resource: &str) -> &'static [Column] {
     match (group, resource) {
-        ("", "namespaces") => config::NAMESPACES,
-        ("", "configmaps") => config::CONFIG_MAPS,
-        ("", "secrets") => config::SECRETS,
-        ("", "serviceaccounts") => config::ACCOUNTS,
-        ("" | "events.k8s.io", "events") => config::EVENTS,
+        ("events.k8s.io", "events") => config::EVENTS,
         ("coordination.k8s.io", "leases") => config::LEASES,
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles")
-        | ("apiextensions.k8s.io", "customresourcedefinitions") => CREATED_AT,
+        ("coordination.k8s.io", "leasecandidates") => control::LEASE_CANDIDATES,
         ("rbac.authorization.k8s.io", "rolebindings") => config::ROLE_BINDINGS,
         ("rbac.authorization.k8s.io", "clusterrolebindings") => config::CLUSTER_ROLE_BINDINGS,
         ("internal.apiserver.k8s.io", "storageversions") => config::STORAGE_VERSIONS,
+        ("storagemigration.k8s.io", "storageversionmigrations") => control::MIGRATIONS,
         ("scheduling.k8s.io", "priorityclasses") => config::PRIORITY_CLASSES,
+        ("node.k8s.io", "runtimeclasses") => config::RUNTIME_CLASSES,
+        ("certificates.k8s.io", "certificatesigningrequests") => control::SIGNING_REQUESTS,
+        ("certificates.k8s.io", "clustertrustbundles") => control::TRUST_BUNDLES,
+        ("certificates.k8s.io", "podcertificaterequests") => control::POD_CERTIFICATE_REQUESTS,
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => control::FLOW_SCHEMAS,
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations") => control::PRIORITY_LEVELS,
+        ("apiregistration.k8s.io", "apiservices") => control::API_SERVICES,
         (
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
-        ) => config::WEBHOOKS,
-        ("", "pods") => pod::PODS,
-        ("apps", "deployments") => workload::DEPLOYMENTS,
-        ("apps", "replicasets") => workload::REPLICA_SETS,
-        ("", "replicationcontrollers") => workload::REPLICATION_CONTROLLERS,
-        ("apps", "statefulsets") => workload::STATEFUL_SETS,
-        ("apps", "daemonsets") => workload::DAEMON_SETS,
-        ("batch", "jobs") => workload::JOBS,
-        ("batch", "cronjobs") => workload::CRON_JOBS,
-        ("policy", "poddisruptionbudgets") => workload::DISRUPTION_BUDGETS,
-        ("", "nodes") => workload::NODES,
-        ("", "services") => network::SERVICES,
-        ("", "endpoints") => network::ENDPOINTS,
-        ("discovery.k8s.io", "endpointslices") => network::ENDPOINT_SLICES,
-        ("networking.k8s.io", "ingresses") => network::INGRESSES,
-        ("networking.k8s.io", "networkpolicies") => network::NETWORK_POLICIES,
-        ("", "persistentvolumes") => storage::VOLUMES,
-        ("", "persistentvolumeclaims") => storage::CLAIMS,
-        ("storage.k8s.io", "storageclasses") => storage::CLASSES,
-        _ => PLAIN,
+        ) => control::WEBHOOKS,
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => control::VALIDATING_POLICIES,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => control::MUTATING_POLICIES,
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings",
+        ) => control::POLICY_BINDINGS,
+        _ => CREATED_AT,
     }
 }
 
@@ -200,7 +279,15 @@ fn or_else(text: String, nothing: &str) -> String {
     if text.is_empty() { nothing.to_owned() } else { text }
 }
 
-/// How long ago, as kubectl writes it.
+/// An amount; none is zero.
+fn quantity(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => "0".to_owned(),
+    }
+}
+
 /// How long ago, as kubectl writes it.
 pub(crate) fn age(timestamp: &str, now: Timestamp) -> String {
     match time::parse_time(timestamp) {

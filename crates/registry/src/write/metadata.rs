@@ -1,6 +1,8 @@
 //! What happens to `metadata` in a write: names, stamps, what clients cannot change, and validation, where the rules
 //! of the kind join in so that one answer says everything.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use meta::{FieldError, Reason, Status, Value, object, validate};
 use rand::RngExt;
@@ -45,6 +47,32 @@ pub(crate) fn check_name(target: &Target, object: &Value) -> Result<(), Status> 
         )));
     }
     Ok(())
+}
+
+/// Owners that are there twice, word for word, stay once, and the client is told.
+pub(crate) fn drop_repeated_owners(object: &mut Value, is_admitted: bool) -> Option<String> {
+    let owners = object.get_mut("metadata")?.get_mut("ownerReferences")?.as_array_mut()?;
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut repeated: Vec<String> = Vec::new();
+    let mut uids: BTreeSet<String> = BTreeSet::new();
+    for owner in std::mem::take(owners) {
+        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+        // Only who has the uid of another can be the same: comparing all with all would take too long.
+        if uids.insert(uid.clone()) || !kept.contains(&owner) {
+            kept.push(owner);
+        } else {
+            repeated.push(uid);
+        }
+    }
+    *owners = kept;
+    let when = if is_admitted { " after mutating admission happens" } else { "" };
+    (!repeated.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            repeated.join(", ")
+        )
+    })
 }
 
 /// What only the server decides about a new object.

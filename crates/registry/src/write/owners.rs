@@ -49,6 +49,23 @@ impl Versions for KindVersions<'_> {
     }
 }
 
+/// The one version of a kind that is answered and never stored.
+struct OneVersion<'a> {
+    group_version: &'a GroupVersion,
+    of: TypeRef<'a>,
+}
+
+impl Versions for OneVersion<'_> {
+    fn type_of(&self, api_version: &str) -> Option<TypeRef<'_>> {
+        let is_own = GroupVersion::parse(api_version).is_some_and(|it| it == *self.group_version);
+        is_own.then_some(TypeRef { schema: self.of.schema, ty: self.of.ty })
+    }
+
+    fn convert(&self, object: &Value, _: &str) -> Result<Value, String> {
+        Ok(object.clone())
+    }
+}
+
 impl Registry {
     /// Says in a new object who owns it.
     pub(super) fn own_new(&self, target: &Target, options: &WriteOptions<'_>, new: &mut Value) {
@@ -60,6 +77,39 @@ impl Registry {
     pub fn owners_of(&self, target: &Target, options: &WriteOptions<'_>, object: &Value) -> Option<Value> {
         let mut owned = object.clone();
         self.own_new(target, options, &mut owned);
+        object::metadata_mut(&mut owned).remove("managedFields")
+    }
+
+    /// The same for an object of a kind of its own that was sent to a subresource.
+    pub fn owners_of_sent(
+        &self,
+        group_version: &GroupVersion,
+        kind: &str,
+        subresource: &str,
+        options: &WriteOptions<'_>,
+        object: &Value,
+    ) -> Option<Value> {
+        let schemas = self.kinds.schemas();
+        let ty = schemas.kind(&group_version.group, group_version.version.as_str(), kind)?;
+        let api_version = group_version.to_string();
+        let named = |mut object: Value| {
+            let map = object::as_map_mut(&mut object);
+            map.insert("apiVersion".to_owned(), Value::from(api_version.as_str()));
+            map.insert("kind".to_owned(), Value::from(kind));
+            object
+        };
+        let mut owned = named(object.clone());
+        let nothing = named(apply::blank(schemas.schema(), ty));
+        let versions = OneVersion { group_version, of: TypeRef { schema: schemas.schema(), ty } };
+        let request = Request {
+            versions: &versions,
+            api_version: &api_version,
+            subresource,
+            manager: options.manager,
+            ignored: &FieldSet::new(),
+            now: &meta::time::format_time(self.clock.now()),
+        };
+        apply::update(&request, &nothing, &mut owned).ok()?;
         object::metadata_mut(&mut owned).remove("managedFields")
     }
 

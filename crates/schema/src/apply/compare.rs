@@ -39,6 +39,10 @@ impl Comparison {
 
 /// Compares two states of an object.
 pub(super) fn compare(schema: &Schema, ty: Ty, before: &Value, after: &Value) -> Comparison {
+    // What is applied again is the same, and looking at it once is enough.
+    if before == after {
+        return Comparison::default();
+    }
     let Diff { removed, modified, added } = Walk { schema }.place(ty, Some(before), Some(after));
     Comparison { removed: removed.below, modified: modified.below, added: added.below }
 }
@@ -61,16 +65,14 @@ impl Diff {
         diff
     }
 
-    /// Puts what differs below a step.
-    fn put(&mut self, step: &PathElement, diff: Self) {
+    /// Puts what differs below a step, which is only made if something does.
+    fn put(&mut self, step: impl Fn() -> PathElement, diff: Self) {
         let Self { removed, modified, added } = diff;
         for (into, node) in
             [(&mut self.removed, removed), (&mut self.modified, modified), (&mut self.added, added)]
         {
             if node.is_member || !node.below.is_empty() {
-                let place = into.below.nodes.entry(step.clone()).or_default();
-                place.is_member |= node.is_member;
-                place.below = place.below.union(&node.below);
+                into.below.add(step(), node);
             }
         }
     }
@@ -144,11 +146,11 @@ impl<'a> Walk<'a> {
         let mut diff = Diff::default();
         for (name, before) in old.into_iter().flatten() {
             let after = new.and_then(|it| it.get(name));
-            diff.put(&PathElement::field(name), self.place(map.found(name), Some(before), after));
+            diff.put(|| PathElement::field(name), self.place(map.found(name), Some(before), after));
         }
         for (name, after) in new.into_iter().flatten() {
             if old.is_none_or(|it| !it.contains_key(name)) {
-                diff.put(&PathElement::field(name), self.place(map.found(name), None, Some(after)));
+                diff.put(|| PathElement::field(name), self.place(map.found(name), None, Some(after)));
             }
         }
         diff
@@ -168,7 +170,7 @@ impl<'a> Walk<'a> {
         }
         let mut diff = Diff::default();
         for (step, (old, new)) in elements {
-            diff.put(&step, self.element(list, &old, &new));
+            diff.put(|| step.clone(), self.element(list, &old, &new));
         }
         diff
     }

@@ -84,12 +84,15 @@ impl Engine<'_> {
         let mut managers = self.reconcile(managers);
         let merged = merge::merge(schema, ty, &live.value, config);
         let set = typed::field_set(schema, ty, config).recursive_difference(self.ignored);
-        let before = managers.get(id).cloned();
+        let before = managers.remove(id);
         let time = before.as_ref().and_then(|it| it.time.clone());
+        // Who applies all fields that they applied before leaves nothing to remove.
+        let keeps_all =
+            before.as_ref().is_some_and(|it| it.api_version == version && it.set.is_subset_of(&set));
         managers.insert(id.clone(), Owned { set, api_version: version.to_owned(), time });
         let merged = Versioned { value: Cow::Owned(merged), version: Cow::Borrowed(version) };
         let new = match before {
-            Some(before) if !before.set.is_empty() => {
+            Some(before) if !keeps_all && !before.set.is_empty() => {
                 let is_same_version = before.api_version == version;
                 let named =
                     if is_same_version { typed::empty_places(schema, ty, config) } else { FieldSet::new() };

@@ -71,9 +71,7 @@ fn read(map: &Map, depth: usize) -> Result<(FieldSet, bool), FieldsError> {
                 )));
             }
         };
-        let place = set.nodes.entry(step).or_default();
-        place.is_member |= node.is_member;
-        place.below = place.below.union(&node.below);
+        set.add(step, node);
     }
     let is_member = is_member || set.is_empty();
     Ok((set, is_member))

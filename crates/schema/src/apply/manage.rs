@@ -229,21 +229,20 @@ fn describe_kind(object: &Value) -> String {
 
 /// What the server decides belongs to nobody.
 fn system_fields() -> FieldSet {
-    let mut set = FieldSet::of_fields(&[&["apiVersion"], &["kind"], &["metadata"]]);
-    for field in [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "clusterName",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    ] {
-        set = set.union(&FieldSet::of_fields(&[&["metadata", field]]));
-    }
-    set
+    FieldSet::of_fields(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
 }
 
 fn engine<'a>(request: &Request<'a>) -> Engine<'a> {

@@ -2,7 +2,7 @@
 //!
 //! Order, equality and both texts (`k:{"name":"x"}` in managedFields, `[name="x"]` in messages) are upstream's.
 
-use std::{cmp::Ordering, fmt};
+use std::{cmp::Ordering, fmt, sync::Arc};
 
 use crate::{Value, go_text, json};
 
@@ -12,8 +12,8 @@ const LIMITS: json::Limits = json::Limits { max_bytes: 64 << 10, max_depth: 16, 
 /// One step from an object to a part of it.
 #[derive(Clone, Debug)]
 pub enum PathElement {
-    /// The field of this name.
-    Field(String),
+    /// The field of this name. Sets of fields are copied often, and share the names.
+    Field(Arc<str>),
     /// The element of a list whose fields are these, sorted by name.
     Key(Vec<(String, Value)>),
     /// The element of a set.
@@ -35,8 +35,8 @@ pub enum StepError {
 
 impl PathElement {
     /// A field.
-    pub fn field(name: impl Into<String>) -> Self {
-        Self::Field(name.into())
+    pub fn field(name: impl AsRef<str>) -> Self {
+        Self::Field(Arc::from(name.as_ref()))
     }
 
     /// An element by its keys, given in any order.

@@ -90,7 +90,11 @@ pub(super) fn settle_nulls(
             }
             fields.retain(|name, it| !it.is_null() || was(name).is_some_and(Value::is_null));
             for (name, value) in fields {
-                let owned = owned.below(&PathElement::field(name)).unwrap_or(&nothing);
+                // Mostly nothing is owned, and then no step need be made.
+                let owned = match owned.is_empty() {
+                    true => &nothing,
+                    false => owned.below(&PathElement::field(name)).unwrap_or(&nothing),
+                };
                 settle_nulls(schema, map.found(name), value, was(name), owned);
             }
         }

@@ -49,6 +49,20 @@ impl FieldSet {
         }
     }
 
+    /// Adds what is known about a step.
+    pub(super) fn add(&mut self, step: PathElement, node: Node) {
+        match self.nodes.entry(step) {
+            Entry::Vacant(place) => {
+                place.insert(node);
+            }
+            Entry::Occupied(mut place) => {
+                let known = place.get_mut();
+                known.is_member |= node.is_member;
+                known.below = known.below.union(&node.below);
+            }
+        }
+    }
+
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -75,6 +89,15 @@ impl FieldSet {
     /// What is in it below a step, if anything.
     pub(super) fn below(&self, step: &PathElement) -> Option<&Self> {
         self.nodes.get(step).map(|it| &it.below).filter(|it| !it.is_empty())
+    }
+
+    /// Whether all of it is in the other.
+    pub fn is_subset_of(&self, other: &Self) -> bool {
+        self.nodes.iter().all(|(step, ours)| {
+            other.nodes.get(step).is_some_and(|theirs| {
+                (theirs.is_member || !ours.is_member) && ours.below.is_subset_of(&theirs.below)
+            })
+        })
     }
 
     /// What is in either.

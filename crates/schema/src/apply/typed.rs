@@ -86,6 +86,14 @@ impl Check<'_> {
         self.path.truncate(length);
     }
 
+    fn field(&mut self, name: &str, ty: Ty, value: &Value) {
+        let length = self.path.len();
+        self.path.push('.');
+        self.path.push_str(name);
+        self.place(ty, value);
+        self.path.truncate(length);
+    }
+
     fn place(&mut self, ty: Ty, value: &Value) {
         match shape(self.schema, ty).choose(Some(value)) {
             None => {}
@@ -109,13 +117,12 @@ impl Check<'_> {
 
     fn map(&mut self, map: &MapShape<'_>, fields: &Map) {
         for (name, value) in fields {
-            let step = PathElement::field(name);
             match map.child(name) {
-                _ if self.is_live => self.below(&step, map.found(name), value),
-                Some(ty) => self.below(&step, ty, value),
+                _ if self.is_live => self.field(name, map.found(name), value),
+                Some(ty) => self.field(name, ty, value),
                 None => {
                     // Upstream stops at the first field that it does not know.
-                    self.complain(&step.to_string(), "field not declared in schema");
+                    self.complain(&format!(".{name}"), "field not declared in schema");
                     return;
                 }
             }

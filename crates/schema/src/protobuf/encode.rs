@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{MAGIC, Map, Value, any, scalar};
-use crate::model::{ObjectType, Schema, Type, TypeId};
+use crate::model::{ObjectType, Scalar, Schema, Type, TypeId};
 
 /// Deeper than any object that was accepted.
 const MAX_DEPTH: usize = 200;
@@ -101,8 +101,14 @@ impl<'a> Encoder<'a> {
             (Type::Object(object), Value::Object(map)) => self.message(number, |it| it.object(map, object)),
             (Type::Map(ty), Value::Object(map)) => {
                 for (key, value) in map.iter().rev() {
+                    let is_time =
+                        matches!(schema.get(ty.value), Type::Scalar(Scalar::Time | Scalar::MicroTime));
                     self.message(number, |it| {
-                        it.value(2, ty.value, value);
+                        match value {
+                            // No time at all is a message without fields.
+                            Value::Null if is_time => it.bytes(2, &[]),
+                            value => it.value(2, ty.value, value),
+                        }
                         it.bytes(1, key.as_bytes());
                     });
                 }

@@ -12,12 +12,20 @@ use crate::{
     admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
-    negotiate,
+    negotiate::{self, Format},
+    shape,
 };
 
 pub(super) async fn get(call: &mut Call<'_>) -> Result<Answer, Status> {
-    let format = negotiate::response(&call.exchange.headers, &call.exchange.query)?;
-    let text = call.registry.scale(&call.target, call.exchange.query.get("resourceVersion")).await?;
+    let shape = shape::wanted(call.exchange);
+    let format = match shape {
+        Some(_) => Format::default(),
+        None => negotiate::response(&call.exchange.headers, &call.exchange.query)?,
+    };
+    let mut text = call.registry.scale(&call.target, call.exchange.query.get("resourceVersion")).await?;
+    if let Some(shape) = shape {
+        text = shape::scale(call, shape, &text)?;
+    }
     Ok(answer::json(call.exchange, 200, text, format))
 }
 

@@ -245,6 +245,11 @@ async fn discovery_and_openapi_show_what_users_define() {
     let gadget = &document["components"]["schemas"]["example.a.v1.Gadget"];
     assert_eq!(gadget["properties"]["spec"]["properties"]["size"]["maximum"], 9);
     assert_eq!(gadget["x-kubernetes-group-version-kind"][0]["kind"], "Gadget");
+    let whole = server.get("/openapi/v2").await.expect(200).json();
+    assert_eq!(
+        whole["definitions"]["example.a.v1.Gadget"]["x-kubernetes-group-version-kind"][0]["kind"],
+        "Gadget"
+    );
     let headers = [
         ("authorization", "Bearer admintoken"),
         ("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),

@@ -24,6 +24,9 @@ async fn what_was_answered_can_be_sent_back_and_changes_nothing() {
     let claim = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"]}});
     let mut stateful = always.clone();
     stateful["volumeClaimTemplates"] = json!([claim]);
+    let claimed = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let volume =
+        json!({"hostPath": {"path": "/d"}, "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}});
     for (collection, spec) in [
         ("/apis/apps/v1/namespaces/default/deployments", always.clone()),
         ("/apis/apps/v1/namespaces/default/daemonsets", always),
@@ -32,8 +35,8 @@ async fn what_was_answered_can_be_sent_back_and_changes_nothing() {
         ("/apis/batch/v1/namespaces/default/jobs", json!({"template": template("Never")})),
         ("/api/v1/namespaces/default/pods", template("Never")["spec"].clone()),
         ("/api/v1/namespaces/default/services", json!({"type": "NodePort", "ports": [{"port": 80}]})),
-        ("/api/v1/namespaces/default/persistentvolumeclaims", json!({"accessModes": ["ReadWriteOnce"]})),
-        ("/api/v1/persistentvolumes", json!({"hostPath": {"path": "/d"}, "accessModes": ["ReadWriteOnce"]})),
+        ("/api/v1/namespaces/default/persistentvolumeclaims", claimed),
+        ("/api/v1/persistentvolumes", volume),
     ] {
         let body = json!({"metadata": {"name": "x"}, "spec": spec});
         let created = server.post(collection, body).await.expect(201).json();

@@ -4,7 +4,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -14,6 +14,7 @@ use admission::Plugins;
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use http::Request;
 use http_body_util::BodyExt;
+use jiff::SignedDuration;
 use meta::{Release, Value};
 use server::{
     audit::Auditor,
@@ -34,6 +35,8 @@ static N_SERVERS: AtomicUsize = AtomicUsize::new(0);
 pub struct TestServer {
     pub server: Server,
     pub store: SharedStore,
+    /// The time of day, where a test decides on it.
+    still: Option<Arc<Still>>,
 }
 
 /// What came back.
@@ -60,15 +63,16 @@ impl Answered {
     }
 }
 
-/// Time passes, but it stays the same time of day.
+/// Time passes, but the time of day only when a test says so.
 struct Still {
     clock: SystemClock,
-    now: jiff::Timestamp,
+    began: jiff::Timestamp,
+    seconds: AtomicI64,
 }
 
 impl Clock for Still {
     fn now(&self) -> jiff::Timestamp {
-        self.now
+        self.began + SignedDuration::from_secs(self.seconds.load(Ordering::Relaxed))
     }
 
     fn monotonic(&self) -> Duration {
@@ -95,12 +99,19 @@ impl TestServer {
         Self::start_by(SystemClock::shared(), store, release, adjust).await
     }
 
-    /// A server for which it is always the same time of day, so that no test depends on when a second ends.
+    /// A server for which it stays the same time of day, so that no test depends on when a second ends.
     pub async fn start_still(release: Release, adjust: impl FnOnce(&mut Settings)) -> Self {
         let clock = SystemClock::new();
-        let still: SharedClock = Arc::new(Still { clock, now: clock.now() });
-        Self::start_by(still, SharedStore::new(MemoryStore::new(SystemClock::shared())), release, adjust)
-            .await
+        let still = Arc::new(Still { clock, began: clock.now(), seconds: AtomicI64::new(0) });
+        let store = SharedStore::new(MemoryStore::new(SystemClock::shared()));
+        let server = Self::start_by(Arc::clone(&still) as SharedClock, store, release, adjust).await;
+        Self { still: Some(still), ..server }
+    }
+
+    /// A second later, for a server that stands still.
+    pub fn pass_a_second(&self) {
+        let still = self.still.as_ref().expect("the server must have been started to stand still");
+        still.seconds.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn start_by(
@@ -148,7 +159,7 @@ impl TestServer {
             Ok(()) | Err(StartError::Refused(_)) => {}
             Err(error) => panic!("{error}"),
         }
-        Self { server, store }
+        Self { server, store, still: None }
     }
 
     /// Asks as an administrator.

@@ -18,7 +18,6 @@ macro_rules! cases {
     };
 }
 
-/// `stored-versions` is not played: the order of its owners depends on the second in which a step was taken.
 const CASES: &[(&str, &str)] = cases![
     "apply",
     "bad-bodies",
@@ -35,6 +34,7 @@ const CASES: &[(&str, &str)] = cases![
     "not-found",
     "selectors",
     "storageversion",
+    "stored-versions",
     "tables",
     "update-conflict",
 ];

@@ -139,3 +139,37 @@ async fn access_reviews_tell_what_would_happen() {
     assert_eq!(who["status"]["userInfo"]["username"], "user");
     server.post(MAPS, config_map("unrelated")).await.expect(201);
 }
+
+/// Updating and applying can make an object; that takes the right to make one.
+#[tokio::test]
+async fn what_may_be_updated_may_not_be_made_for_that_reason() {
+    let server = TestServer::start().await;
+    let group = "rbac.authorization.k8s.io";
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let rule = json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["update", "patch", "get"]});
+    let role = json!({"metadata": {"name": "updater"}, "rules": [rule]});
+    server.post(&format!("/apis/{group}/v1/namespaces/default/roles"), role).await.expect(201);
+    let binding = json!({
+        "metadata": {"name": "updater"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "updater"},
+        "subjects": [{"kind": "User", "name": "user", "apiGroup": group}],
+    });
+    server.post(&format!("/apis/{group}/v1/namespaces/default/rolebindings"), binding).await.expect(201);
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {}});
+    let path = format!("{leases}/l");
+    // The binding takes effect when the server has seen it.
+    while server.send("GET", &path, &[USER], Value::Null).await.code == 403 {
+        tokio::task::yield_now().await;
+    }
+    let want = "leases.coordination.k8s.io \"l\" is forbidden: User \"user\" cannot create resource \"leases\" in API group \
+                \"coordination.k8s.io\" in the namespace \"default\"";
+    let put = server.send("PUT", &path, &[USER], lease.clone()).await.expect(403);
+    assert_eq!(put.message(), want);
+    let apply = [USER, ("content-type", "application/apply-patch+yaml")];
+    let applied = format!("{path}?fieldManager=m");
+    let refused = server.send("PATCH", &applied, &apply, lease.clone()).await.expect(403);
+    assert_eq!(refused.message(), want);
+    server.get(&path).await.expect(404);
+    server.post(leases, lease.clone()).await.expect(201);
+    server.send("PATCH", &applied, &apply, lease.clone()).await.expect(200);
+    server.send("PUT", &path, &[USER], lease).await.expect(422);
+}

@@ -68,3 +68,29 @@ async fn openapi_leads_from_the_index_to_every_document() {
     assert!(document.json()["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"].is_object());
     server.get("/openapi/v3/apis/none/v1").await.expect(404);
 }
+
+#[tokio::test]
+async fn openapi_v2_is_one_document_whose_references_all_lead_somewhere() {
+    let server = TestServer::start().await;
+    let answer = server.get("/openapi/v2").await.expect(200);
+    let document = answer.json();
+    let definitions = document["definitions"].as_object().unwrap();
+    for reference in answer.text.split("\"$ref\":\"").skip(1) {
+        let target = reference.split('"').next().unwrap();
+        let name = target.strip_prefix("#/definitions/").unwrap_or_else(|| panic!("{target}"));
+        assert!(definitions.contains_key(name), "{name}");
+    }
+    let kinds = &definitions["io.k8s.api.apps.v1.Deployment"]["x-kubernetes-group-version-kind"];
+    assert_eq!(kinds, &json!([{"group": "apps", "kind": "Deployment", "version": "v1"}]));
+    assert!(document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"].is_object());
+
+    let etag = answer.headers["etag"].to_str().unwrap();
+    let ask = async |name, value| {
+        server.send_text("GET", "/openapi/v2", &[ADMIN, (name, value)], String::new()).await
+    };
+    ask("if-none-match", etag).await.expect(304);
+    ask("accept", "text/html").await.expect(406);
+    let wanted = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let bytes = ask("accept", wanted).await.expect(200);
+    assert_eq!(bytes.headers["content-type"], "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+}

@@ -3,16 +3,18 @@
 use meta::Value;
 use serde_json::json;
 
-use super::{AGE, Column, NAME, age, at, count, found, integer, items, number, or_else, shown, text, wide};
+use super::{
+    AGE, Column, NAME, age, at, count, found, integer, items, number, or_else, quantity, shown, switch, text,
+    wide,
+};
 
 // Clients show these; they are part of what upstream answers.
 const ABOUT_DATA: &str = "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the keys in the BinaryData field, this is enforced during validation process.";
 const ABOUT_HOLDER: &str = "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.";
 const ABOUT_SECRET_TYPE: &str = "Used to facilitate programmatic handling of secret data. More info: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types";
 const ABOUT_SECRET_DATA: &str = "Data contains the secret data. Each key must consist of alphanumeric characters, '-', '_' or '.'. The serialized form of the secret data is a base64 encoded string, representing the arbitrary (possibly non-string) data value here. Described in https://tools.ietf.org/html/rfc4648#section-4";
-const ABOUT_SECRETS: &str = "Secrets is a list of the secrets in the same namespace that pods running using this ServiceAccount are allowed to use. Pods are only limited to this list if this service account has a \"kubernetes.io/enforce-mountable-secrets\" annotation set to \"true\". The \"kubernetes.io/enforce-mountable-secrets\" annotation is deprecated since v1.32. Prefer separate namespaces to isolate access to mounted secrets. This field should not be used to find auto-generated service account token secrets for use outside of pods. Instead, tokens can be requested directly using the TokenRequest API, or service account token secrets can be manually created. More info: https://kubernetes.io/docs/concepts/configuration/secret";
 const ABOUT_FIELD_PATH: &str = "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2]. For example, if the object reference is to a container within a pod, this would take on a value like: \"spec.containers{name}\" (where \"name\" refers to the name of the container that triggered the event) or if no container name is specified \"spec.containers[2]\" (container with index 2 in this pod). This syntax is chosen only to have some well-defined way of referencing a part of an object.";
-const ABOUT_COMMON: &str = "If all API server instances agree on the same encoding storage version, then this field is set to that version. Otherwise this field is left empty. API servers should finish updating its storageVersionStatus entry before serving write operations, so that this field will be in sync with the reality.";
+const ABOUT_COMMON: &str = "commonEncodingVersion is set to an encoding storage version if all API server instances share that same version. If they don't share one storage version, this field is left empty. API servers should finish updating its storageVersionStatus entry before serving write operations, so that this field will be in sync with the reality.";
 
 /// How many servers a storage version shows.
 const MAX_SERVERS: usize = 3;
@@ -27,8 +29,6 @@ pub(super) const SECRETS: &[Column] = &[
     text("Data", ABOUT_SECRET_DATA, |it, _| json!(count(it, "data"))),
     AGE,
 ];
-pub(super) const ACCOUNTS: &[Column] =
-    &[NAME, text("Secrets", ABOUT_SECRETS, |it, _| json!(count(it, "secrets"))), AGE];
 pub(super) const LEASES: &[Column] =
     &[NAME, text("Holder", ABOUT_HOLDER, |it, _| at(it, &["spec", "holderIdentity"])), AGE];
 pub(super) const ROLE_BINDINGS: &[Column] = &[
@@ -62,7 +62,11 @@ pub(super) const STORAGE_VERSIONS: &[Column] = &[
     text("CommonEncodingVersion", ABOUT_COMMON, |it, _| {
         found(it, &["status", "commonEncodingVersion"]).cloned().unwrap_or_else(|| json!("<unset>"))
     }),
-    text("StorageVersions", "The reported versions per API server instance.", |it, _| reported(it)),
+    text(
+        "StorageVersions",
+        "storageVersions lists the reported versions per API server instance.",
+        |it, _| reported(it),
+    ),
     AGE,
 ];
 pub(super) const PRIORITY_CLASSES: &[Column] = &[
@@ -72,25 +76,33 @@ pub(super) const PRIORITY_CLASSES: &[Column] = &[
         "value represents the integer value of this priority class. This is the actual priority that pods receive when they have the name of this class in their pod spec.",
         |it, _| json!(integer(it, &["value"])),
     ),
-    Column {
-        kind: "boolean",
-        ..text(
-            "Global-Default",
-            "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class. Only one PriorityClass can be marked as `globalDefault`. However, if more than one PriorityClasses exists with their `globalDefault` field set to true, the smallest value of such global default PriorityClasses will be used as the default priority.",
-            |it, _| json!(found(it, &["globalDefault"]) == Some(&Value::Bool(true))),
-        )
-    },
+    switch(
+        "Global-Default",
+        "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class. Only one PriorityClass can be marked as `globalDefault`. However, if more than one PriorityClasses exists with their `globalDefault` field set to true, the smallest value of such global default PriorityClasses will be used as the default priority.",
+        |it, _| json!(found(it, &["globalDefault"]) == Some(&Value::Bool(true))),
+    ),
     AGE,
     text(
         "PreemptionPolicy",
         "preemptionPolicy is the Policy for preempting pods with lower priority. One of Never, PreemptLowerPriority. Defaults to PreemptLowerPriority if unset.",
-        |it, _| json!(or_else(shown(it, &["preemptionPolicy"]).to_owned(), "<none>")),
+        |it, _| at(it, &["preemptionPolicy"]),
     ),
 ];
-const ABOUT_WEBHOOKS: &str = "Webhooks is a list of webhooks and the affected resources and operations.";
-pub(super) const WEBHOOKS: &[Column] =
-    &[NAME, number("Webhooks", ABOUT_WEBHOOKS, |it, _| json!(count(it, "webhooks"))), AGE];
-
+pub(super) const QUOTAS: &[Column] = &[
+    NAME,
+    text(
+        "Request",
+        "Request represents a minimum amount of cpu/memory that a container may consume.",
+        |it, _| json!(usage(it, false)),
+    ),
+    text(
+        "Limit",
+        "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+        |it, _| json!(usage(it, true)),
+    ),
+    AGE,
+];
+pub(super) const RUNTIME_CLASSES: &[Column] = &[NAME, text("Handler", "", |it, _| at(it, &["handler"])), AGE];
 pub(super) const EVENTS: &[Column] = &[
     text(
         "Last Seen",
@@ -129,6 +141,22 @@ pub(super) const EVENTS: &[Column] = &[
     wide("Count", "The number of times this event has occurred.", |it, _| json!(occurrences(it))),
     Column { priority: 1, ..NAME },
 ];
+
+/// `pods: 1/10, …`: what is used of what is allowed, limits and everything else apart.
+fn usage(quota: &Value, of_limits: bool) -> String {
+    let hard = found(quota, &["status", "hard"]).and_then(Value::as_object);
+    let mut names: Vec<&String> = hard.into_iter().flat_map(|it| it.keys()).collect();
+    names.sort();
+    let parts: Vec<String> = names
+        .into_iter()
+        .filter(|it| it.starts_with("limits.") == of_limits)
+        .map(|it| {
+            let amount = |of: &str| quantity(found(quota, &["status", of, it]));
+            format!("{it}: {}/{}", amount("used"), amount("hard"))
+        })
+        .collect();
+    parts.join(", ")
+}
 
 fn role(binding: &Value) -> Value {
     json!(format!("{}/{}", shown(binding, &["roleRef", "kind"]), shown(binding, &["roleRef", "name"])))
@@ -206,13 +234,8 @@ fn source(event: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
-
-    fn cells(columns: &[Column], object: &Value) -> Vec<Value> {
-        columns.iter().map(|it| (it.cell)(object, Timestamp::UNIX_EPOCH)).collect()
-    }
+    use crate::table::columns::testing::expect_cells;
 
     #[test]
     fn events_of_both_groups_look_the_same() {
@@ -221,19 +244,15 @@ mod tests {
             "involvedObject": {"kind": "Pod", "name": "p", "fieldPath": "f"},
             "firstTimestamp": "1969-12-31T23:59:00Z", "count": 3, "source": {"component": "c", "host": "h"},
         });
-        let shown = cells(EVENTS, &old);
-        let expected = json!(["60s", "Normal", "R", "pod/p", "f", "c, h", "m", "60s", 3, "e"])
-            .as_array()
-            .unwrap()
-            .clone();
-        assert_eq!(shown, expected);
+        let expected = json!(["60s", "Normal", "R", "pod/p", "f", "c, h", "m", "60s", 3, "e"]);
+        expect_cells(EVENTS, &old, &expected);
         let new = json!({
             "metadata": {"name": "e"}, "type": "Normal", "reason": "R", "note": "m",
             "regarding": {"kind": "Pod", "name": "p", "fieldPath": "f"}, "eventTime": "1969-12-31T23:59:00.000000Z",
             "series": {"count": 3, "lastObservedTime": "1969-12-31T23:59:00.000000Z"},
             "reportingController": "c", "reportingInstance": "h",
         });
-        assert_eq!(cells(EVENTS, &new), expected);
+        expect_cells(EVENTS, &new, &expected);
     }
 
     #[test]
@@ -242,8 +261,7 @@ mod tests {
             {"kind": "User", "name": "u"}, {"kind": "User", "name": "v"},
             {"kind": "ServiceAccount", "name": "s", "namespace": "n"},
         ]});
-        let expected = json!(["b", "Role/r", "<unknown>", "u, v", "", "n/s"]).as_array().unwrap().clone();
-        assert_eq!(cells(ROLE_BINDINGS, &binding), expected);
+        expect_cells(ROLE_BINDINGS, &binding, &json!(["b", "Role/r", "<unknown>", "u, v", "", "n/s"]));
     }
 
     #[test]
@@ -253,5 +271,15 @@ mod tests {
         let object = json!({"status": {"storageVersions": servers}});
         assert_eq!(reported(&object), json!("s0=v1,s1=v1,s2=v1 + 2 more..."));
         assert_eq!(reported(&json!({})), json!("<unset>"));
+    }
+
+    #[test]
+    fn quotas_show_what_is_used() {
+        let status = json!({
+            "hard": {"pods": "10", "limits.cpu": "4", "requests.cpu": "2"}, "used": {"pods": "1"},
+        });
+        let quota = json!({"metadata": {"name": "q"}, "status": status});
+        let requests = "pods: 1/10, requests.cpu: 0/2";
+        expect_cells(QUOTAS, &quota, &json!(["q", requests, "limits.cpu: 0/4", "<unknown>"]));
     }
 }

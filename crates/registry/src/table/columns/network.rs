@@ -1,5 +1,7 @@
 //! The columns of services and what stands before and behind them.
 
+use std::collections::BTreeSet;
+
 use meta::Value;
 use serde_json::json;
 
@@ -20,7 +22,7 @@ pub(super) const SERVICES: &[Column] = &[
         "clusterIP is the IP address of the service and is usually assigned randomly. If an address is specified manually, is in-range (as per system configuration), and is not in use, it will be allocated to the service; otherwise creation of the service will fail. This field may not be changed through updates unless the type field is also being changed to ExternalName (which requires this field to be blank) or the type field is being changed from ExternalName (in which case this field may optionally be specified, as describe above).  Valid values are \"None\", empty string (\"\"), or a valid IP address. Setting this to \"None\" makes a \"headless service\" (no virtual IP), which is useful when direct endpoint connections are preferred and proxying is not required.  Only applies to types ClusterIP, NodePort, and LoadBalancer. If this field is specified when creating a Service of type ExternalName, creation will fail. This field will be wiped when updating a Service to type ExternalName. More info: https://kubernetes.io/docs/concepts/services-networking/service/#virtual-ips-and-service-proxies",
         |it, _| {
             let first = items(it, &["spec", "clusterIPs"]).first().and_then(Value::as_str);
-            json!(or_else(first.unwrap_or(shown(it, &["spec", "clusterIP"])).to_owned(), "<none>"))
+            json!(first.unwrap_or("<none>"))
         },
     ),
     text(
@@ -81,10 +83,7 @@ pub(super) const INGRESSES: &[Column] = &[
         |it, _| json!(or_else(shown(it, &["spec", "ingressClassName"]).to_owned(), "<none>")),
     ),
     text("Hosts", "Hosts that incoming requests are matched against before the ingress rule", |it, _| {
-        let rules = items(it, &["spec", "rules"]);
-        let hosts: Vec<&str> =
-            rules.iter().map(|it| shown(it, &["host"])).filter(|it| !it.is_empty()).collect();
-        json!(first_few(&hosts, "*"))
+        json!(hosts(items(it, &["spec", "rules"])))
     }),
     text("Address", "Address is a list containing ingress points for the load-balancer", |it, _| {
         json!(balancer(it))
@@ -98,10 +97,47 @@ pub(super) const NETWORK_POLICIES: &[Column] = &[
     NAME,
     text(
         "Pod-Selector",
-        "podSelector selects the pods to which this NetworkPolicy object applies. The array of rules is applied to any pods selected by this field. An empty selector matches all pods in the policy's namespace. Multiple network policies can select the same set of pods. In this case, the ingress rules for each are combined additively. This field is optional. If it is not specified, it defaults to an empty selector.",
+        "Selects the pods to which this NetworkPolicy object applies.  The array of ingress rules is applied to any pods selected by this field. Multiple network policies can select the same set of pods.  In this case, the ingress rules for each are combined additively. This field is NOT optional and follows standard label selector semantics. An empty podSelector matches all pods in this namespace.",
         |it, _| json!(selector(found(it, &["spec", "podSelector"]))),
     ),
     AGE,
+];
+pub(super) const INGRESS_CLASSES: &[Column] = &[
+    NAME,
+    text("Controller", "Controller that is responsible for handling this class", |it, _| {
+        at(it, &["spec", "controller"])
+    }),
+    text("Parameters", "A reference to a resource with additional parameters", |it, _| {
+        let Some(it) = found(it, &["spec", "parameters"]).filter(|it| it.is_object()) else {
+            return json!("<none>");
+        };
+        let group = match found(it, &["apiGroup"]).and_then(Value::as_str) {
+            Some(group) => format!(".{group}"),
+            None => String::new(),
+        };
+        json!(format!("{}{group}/{}", shown(it, &["kind"]), shown(it, &["name"])))
+    }),
+    AGE,
+];
+pub(super) const SERVICE_CIDRS: &[Column] = &[
+    NAME,
+    text(
+        "CIDRs",
+        "CIDRs defines the IP blocks in CIDR notation (e.g. \"192.168.0.0/24\" or \"2001:db8::/64\") from which to assign service cluster IPs. Max of two CIDRs is allowed, one of each IP family. This field is immutable.",
+        |it, _| {
+            let blocks: Vec<&str> = items(it, &["spec", "cidrs"]).iter().filter_map(Value::as_str).collect();
+            json!(blocks.join(","))
+        },
+    ),
+    AGE,
+];
+pub(super) const IP_ADDRESSES: &[Column] = &[
+    NAME,
+    text(
+        "ParentRef",
+        "ParentRef references the resource that an IPAddress is attached to. An IPAddress must reference a parent object.",
+        |it, _| json!(parent(it)),
+    ),
 ];
 
 fn first_few(all: &[&str], nothing: &str) -> String {
@@ -115,17 +151,32 @@ fn first_few(all: &[&str], nothing: &str) -> String {
     text
 }
 
+/// What an address belongs to: `services/ns/name`.
+fn parent(address: &Value) -> String {
+    let Some(parent) = found(address, &["spec", "parentRef"]).filter(|it| it.is_object()) else {
+        return "<none>".to_owned();
+    };
+    let resource = match shown(parent, &["group"]) {
+        "" => shown(parent, &["resource"]).to_lowercase(),
+        group => format!("{}.{group}", shown(parent, &["resource"])).to_lowercase(),
+    };
+    let place = [resource.as_str(), shown(parent, &["namespace"]), shown(parent, &["name"])];
+    let place: Vec<&str> = place.into_iter().filter(|it| !it.is_empty()).collect();
+    place.join("/")
+}
+
 /// Where a load balancer can be reached.
 fn balancer(object: &Value) -> String {
     let points = items(object, &["status", "loadBalancer", "ingress"]);
-    let texts: Vec<&str> = points
+    let texts: BTreeSet<&str> = points
         .iter()
         .map(|it| match shown(it, &["ip"]) {
             "" => shown(it, &["hostname"]),
             ip => ip,
         })
+        .filter(|it| !it.is_empty())
         .collect();
-    texts.join(",")
+    texts.into_iter().collect::<Vec<_>>().join(",")
 }
 
 fn external(service: &Value) -> String {
@@ -135,8 +186,8 @@ fn external(service: &Value) -> String {
         "ExternalName" => shown(service, &["spec", "externalName"]).to_owned(),
         "LoadBalancer" => {
             let balancer = balancer(service);
-            let all: Vec<&str> =
-                given.into_iter().chain((!balancer.is_empty()).then_some(balancer.as_str())).collect();
+            let balanced = (!balancer.is_empty()).then_some(balancer.as_str());
+            let all: Vec<&str> = balanced.into_iter().chain(given).collect();
             or_else(all.join(","), "<pending>")
         }
         _ => or_else(given.join(","), "<none>"),
@@ -157,12 +208,27 @@ fn service_ports(service: &Value) -> String {
     or_else(ports.join(","), "<none>")
 }
 
+/// The hosts of the first rules. What is counted as "more" are rules, with hosts or not.
+fn hosts(rules: &[Value]) -> String {
+    let named = rules.iter().enumerate().filter(|(_, it)| !shown(it, &["host"]).is_empty());
+    let named: Vec<(usize, &str)> = named.map(|(n, it)| (n, shown(it, &["host"]))).take(MAX_SHOWN).collect();
+    let text = named.iter().map(|(_, host)| *host).collect::<Vec<_>>().join(",");
+    match named.last() {
+        None => "*".to_owned(),
+        Some((last, _)) if named.len() == MAX_SHOWN && last + 1 < rules.len() => {
+            format!("{text} + {} more...", rules.len() - MAX_SHOWN)
+        }
+        Some(_) => text,
+    }
+}
+
 fn slice_ports(slice: &Value) -> String {
     let ports: Vec<String> = items(slice, &["ports"])
         .iter()
-        .map(|it| match found(it, &["port"]).and_then(Value::as_i64) {
-            Some(port) => port.to_string(),
-            None => "*".to_owned(),
+        .map(|it| match (found(it, &["port"]).and_then(Value::as_i64), found(it, &["name"])) {
+            (Some(port), _) => port.to_string(),
+            (None, Some(Value::String(name))) => name.clone(),
+            (None, _) => "*".to_owned(),
         })
         .collect();
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
@@ -192,21 +258,14 @@ fn addresses(endpoints: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
-
-    #[track_caller]
-    fn check(columns: &[Column], object: &Value, expected: &Value) {
-        let cells: Vec<Value> = columns.iter().map(|it| (it.cell)(object, Timestamp::UNIX_EPOCH)).collect();
-        assert_eq!(json!(cells), *expected);
-    }
+    use crate::table::columns::testing::expect_cells;
 
     #[test]
     fn services_show_where_they_are_reached() {
-        let service = json!({"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1",
+        let service = json!({"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "clusterIPs": ["10.0.0.1"],
             "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 53, "protocol": "UDP"}]}});
-        check(
+        expect_cells(
             SERVICES,
             &service,
             &json!([
@@ -226,13 +285,27 @@ mod tests {
         let addresses: Vec<Value> = (1..6).map(|it| json!({"ip": format!("10.0.0.{it}")})).collect();
         let endpoints =
             json!({"metadata": {"name": "e"}, "subsets": [{"addresses": addresses, "ports": [{"port": 1}]}]});
-        check(
+        expect_cells(
             ENDPOINTS,
             &endpoints,
             &json!(["e", "10.0.0.1:1,10.0.0.2:1,10.0.0.3:1 + 2 more...", "<unknown>"]),
         );
         let ingress =
             json!({"metadata": {"name": "i"}, "spec": {"rules": [{"host": "a.example"}], "tls": [{}]}});
-        check(INGRESSES, &ingress, &json!(["i", "<none>", "a.example", "", "80, 443", "<unknown>"]));
+        expect_cells(INGRESSES, &ingress, &json!(["i", "<none>", "a.example", "", "80, 443", "<unknown>"]));
+    }
+
+    #[test]
+    fn classes_and_addresses_name_what_they_refer_to() {
+        let parameters = json!({"apiGroup": "g", "kind": "K", "name": "p"});
+        let class =
+            json!({"metadata": {"name": "c"}, "spec": {"controller": "x/y", "parameters": parameters}});
+        expect_cells(INGRESS_CLASSES, &class, &json!(["c", "x/y", "K.g/p", "<unknown>"]));
+        let parent = json!({"resource": "services", "namespace": "n", "name": "s"});
+        let address = json!({"metadata": {"name": "10.0.0.1"}, "spec": {"parentRef": parent}});
+        expect_cells(IP_ADDRESSES, &address, &json!(["10.0.0.1", "services/n/s"]));
+        assert_eq!(hosts(&[json!({"host": "a"}), json!({}), json!({"host": "b"})]), "a,b");
+        let many: Vec<Value> = ["a", "b", "c", "", ""].iter().map(|it| json!({"host": it})).collect();
+        assert_eq!(hosts(&many), "a,b,c + 2 more...");
     }
 }

@@ -44,20 +44,20 @@ pub(super) const DEPLOYMENTS: &[Column] = &[
         "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment.",
     ),
 ];
-const DESIRED: Column = number(
-    "Desired",
-    "Replicas is the number of desired replicas. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller/#what-is-a-replicationcontroller",
-    |it, _| json!(integer(it, &["spec", "replicas"])),
-);
-const CURRENT: Column = number(
-    "Current",
-    "Replicas is the most recently observed number of non-terminating pods. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller/#what-is-a-replicationcontroller",
-    |it, _| json!(integer(it, &["status", "replicas"])),
-);
+const fn desired(description: &'static str) -> Column {
+    number("Desired", description, |it, _| json!(integer(it, &["spec", "replicas"])))
+}
+const fn current(description: &'static str) -> Column {
+    number("Current", description, |it, _| json!(integer(it, &["status", "replicas"])))
+}
 pub(super) const REPLICA_SETS: &[Column] = &[
     NAME,
-    DESIRED,
-    CURRENT,
+    desired(
+        "Replicas is the number of desired pods. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset",
+    ),
+    current(
+        "Replicas is the most recently observed number of non-terminating pods. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset",
+    ),
     number(
         "Ready",
         "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition.",
@@ -72,8 +72,12 @@ pub(super) const REPLICA_SETS: &[Column] = &[
 ];
 pub(super) const REPLICATION_CONTROLLERS: &[Column] = &[
     NAME,
-    DESIRED,
-    CURRENT,
+    desired(
+        "Replicas is the number of desired replicas. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#what-is-a-replicationcontroller",
+    ),
+    current(
+        "Replicas is the most recently observed number of replicas. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#what-is-a-replicationcontroller",
+    ),
     number("Ready", "The number of ready replicas for this replication controller.", |it, _| {
         json!(integer(it, &["status", "readyReplicas"]))
     }),
@@ -127,7 +131,11 @@ pub(super) const DAEMON_SETS: &[Column] = &[
 pub(super) const JOBS: &[Column] = &[
     NAME,
     text("Status", "Status of the job.", |it, _| json!(job_status(it))),
-    text("Completions", "The number of pods which reached phase Succeeded.", |it, _| json!(completions(it))),
+    text(
+        "Completions",
+        "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. However, it may decrease in reaction to scale down of elastic indexed jobs.",
+        |it, _| json!(completions(it)),
+    ),
     text("Duration", "Time required to complete the job.", |it, now| json!(duration(it, now))),
     AGE,
     CONTAINERS,
@@ -216,6 +224,41 @@ pub(super) const NODES: &[Column] = &[
         |it, _| node_fact(it, "containerRuntimeVersion", "<unknown>"),
     ),
 ];
+pub(super) const POD_TEMPLATES: &[Column] = &[
+    NAME,
+    text("Containers", "Names of each container in the template.", |it, _| template_containers(it, "name")),
+    text("Images", "Images referenced by each container in the template.", |it, _| {
+        template_containers(it, "image")
+    }),
+    text("Pod Labels", "The labels for the pod template.", |it, _| {
+        json!(labels(found(it, &["template", "metadata", "labels"]), "<none>"))
+    }),
+];
+pub(super) const REVISIONS: &[Column] = &[
+    NAME,
+    text("Controller", "Controller of the object", |it, _| json!(controller(it))),
+    text("Revision", "revision indicates the revision of the state represented by Data.", |it, _| {
+        json!(integer(it, &["revision"]))
+    }),
+    AGE,
+];
+
+fn template_containers(object: &Value, field: &str) -> Value {
+    joined(items(object, &["template", "spec", "containers"]), field)
+}
+
+/// `deployment.apps/web`
+fn controller(object: &Value) -> String {
+    let owners = items(object, &["metadata", "ownerReferences"]);
+    let Some(owner) = owners.iter().find(|it| found(it, &["controller"]) == Some(&Value::Bool(true))) else {
+        return "<none>".to_owned();
+    };
+    let kind = match shown(owner, &["apiVersion"]).split_once('/') {
+        Some((group, _)) => format!("{}.{group}", shown(owner, &["kind"])),
+        None => shown(owner, &["kind"]).to_owned(),
+    };
+    format!("{}/{}", kind.to_lowercase(), shown(owner, &["name"]))
+}
 
 fn containers(object: &Value, field: &str) -> Value {
     joined(items(object, &["spec", "template", "spec", "containers"]), field)
@@ -322,12 +365,7 @@ fn node_address(node: &Value, kind: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(columns: &[Column], object: &Value, expected: &Value) {
-        let cells: Vec<Value> = columns.iter().map(|it| (it.cell)(object, Timestamp::UNIX_EPOCH)).collect();
-        assert_eq!(json!(cells), *expected);
-    }
+    use crate::table::columns::testing::expect_cells;
 
     #[test]
     fn deployments_show_replicas_and_templates() {
@@ -338,7 +376,11 @@ mod tests {
                 "matchLabels": {"z": "1"}, "matchExpressions": [{"key": "b", "operator": "In", "values": ["y", "x"]}]}},
             "status": {"readyReplicas": 1, "updatedReplicas": 2},
         });
-        check(DEPLOYMENTS, &object, &json!(["d", "1/3", 2, 0, "<unknown>", "a,b", "i,j", "b in (x,y),z=1"]));
+        expect_cells(
+            DEPLOYMENTS,
+            &object,
+            &json!(["d", "1/3", 2, 0, "<unknown>", "a,b", "i,j", "b in (x,y),z=1"]),
+        );
     }
 
     #[test]
@@ -347,7 +389,7 @@ mod tests {
             "metadata": {"name": "j"}, "spec": {"parallelism": 3},
             "status": {"succeeded": 1, "startTime": "1969-12-31T23:58:00Z"},
         });
-        check(JOBS, &job, &json!(["j", "Running", "1/1 of 3", "2m", "<unknown>", "", "", "<none>"]));
+        expect_cells(JOBS, &job, &json!(["j", "Running", "1/1 of 3", "2m", "<unknown>", "", "", "<none>"]));
     }
 
     #[test]
@@ -358,7 +400,7 @@ mod tests {
             "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1"},
                 "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
         });
-        check(
+        expect_cells(
             NODES,
             &node,
             &json!([
@@ -374,5 +416,16 @@ mod tests {
                 "<unknown>"
             ]),
         );
+    }
+
+    #[test]
+    fn revisions_and_templates_show_where_they_belong() {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "controller": true});
+        let revision = json!({"metadata": {"name": "r", "ownerReferences": [owner]}, "revision": 3});
+        expect_cells(REVISIONS, &revision, &json!(["r", "statefulset.apps/db", 3, "<unknown>"]));
+        let containers = json!([{"name": "a", "image": "i"}]);
+        let template = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"containers": containers}});
+        let template = json!({"metadata": {"name": "t"}, "template": template});
+        expect_cells(POD_TEMPLATES, &template, &json!(["t", "a", "i", "x=y"]));
     }
 }

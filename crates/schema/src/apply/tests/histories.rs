@@ -172,7 +172,9 @@ fn to_lines(object: &Value) -> Lines {
 fn to_line(path: &[PathElement]) -> Option<String> {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     match path {
-        [PathElement::Field(data), PathElement::Field(key)] if data == "data" => Some(format!("data/{key}")),
+        [PathElement::Field(data), PathElement::Field(key)] if &**data == "data" => {
+            Some(format!("data/{key}"))
+        }
         [PathElement::Field(_), PathElement::Field(_), PathElement::Value(tag)] => {
             Some(format!("tags/{}", text(tag)))
         }

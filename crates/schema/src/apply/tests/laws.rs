@@ -220,7 +220,7 @@ fn value_at<'a>(object: &'a Value, path: &[PathElement]) -> Option<&'a Value> {
     let mut value = Some(object);
     for step in path {
         value = match step {
-            PathElement::Field(name) => value.and_then(|it| it.get(name)),
+            PathElement::Field(name) => value.and_then(|it| it.get(&**name)),
             PathElement::Key(keys) => value.and_then(Value::as_array).and_then(|it| {
                 it.iter().find(|item| keys.iter().any(|(key, want)| item.get(key) == Some(want)))
             }),

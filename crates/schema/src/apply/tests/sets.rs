@@ -45,6 +45,8 @@ proptest! {
         prop_assert_eq!(a.union(&b).len() + a.intersection(&b).len(), a.len() + b.len());
         prop_assert_eq!(a.leaves().difference(&a), FieldSet::new());
         prop_assert_eq!(a.leaves().leaves(), a.leaves());
+        prop_assert_eq!(a.is_subset_of(&b), a.difference(&b).is_empty());
+        prop_assert!(a.intersection(&b).is_subset_of(&b));
         prop_assert_eq!(a.recursive_difference(&b).difference(&a.difference(&b)), FieldSet::new());
     }
 
