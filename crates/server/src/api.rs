@@ -77,6 +77,7 @@ async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status>
         return Err(Status::method_not_allowed());
     }
     if is_servers_own(call, verb) {
+        call.registry.item(&call.target)?;
         let why = "the status of StorageVersions is written by the servers themselves";
         return Err(Status::forbidden(&call.target.kind.resource, &call.path.name, why));
     }
