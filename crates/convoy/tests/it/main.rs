@@ -18,3 +18,4 @@ mod kubectl;
 mod manifests;
 mod running;
 mod watch_soak;
+mod webhooks;
