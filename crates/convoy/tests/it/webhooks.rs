@@ -50,6 +50,8 @@ async fn register(convoy: &Convoy, name: &str, hook: &Webhook, seconds: u32) -> 
     Ok(())
 }
 
+type Answering = Box<dyn Fn(&Value) -> Reply + Send + Sync>;
+
 /// The webhook is in force when a write is refused because of it.
 async fn until_refused(convoy: &Convoy, name: &str) -> Result<()> {
     let admin = convoy.admin();
@@ -116,7 +118,7 @@ async fn bad_webhooks_leave_the_server_responsive_and_small() -> Result<()> {
             }))
             .collect();
     let doubling = Arc::new(json!(doubling).to_string());
-    let cases: Vec<(&str, Identity, u32, &str, Box<dyn Fn(&Value) -> Reply + Send + Sync>)> = vec![
+    let cases: Vec<(&str, Identity, u32, &str, Answering)> = vec![
         ("hangs", Identity::Good, 2, "context deadline exceeded", Box::new(|_| Reply::Hang)),
         (
             "fails",

@@ -23,6 +23,8 @@ use crate::{Kind, Registry, Target};
 pub(crate) struct Presenter {
     kind: Arc<Kind>,
     version: GroupVersion,
+    /// The version as it stands in `apiVersion`; empty for built-in kinds, which do not ask.
+    text: String,
     webhooks: Arc<dyn Webhooks>,
     installer: Arc<Installer>,
 }
@@ -31,35 +33,39 @@ impl Presenter {
     /// Whether the object is shown as it is stored. Objects of built-in kinds are, as far as this is concerned.
     pub(crate) fn is_as_stored(&self, item: &Item) -> bool {
         let Some(custom) = self.kind.custom.as_deref() else { return true };
-        item.revision() > custom.since && item.storage_version().as_str() == self.version.to_string()
+        item.revision() > custom.since && item.storage_version().as_str() == self.text
     }
 
     /// Objects as the client sees them, in the same order.
     pub(crate) async fn present(&self, items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, Status> {
         let Some(custom) = self.kind.custom.as_deref() else { return Ok(items) };
-        let strange = items.iter().filter(|it| !has_version(custom, it)).map(|it| it.revision()).max();
-        match strange {
-            None => self.present_by(custom, items).await,
-            Some(revision) => {
-                let kind = Box::pin(self.installer.as_of(&self.kind, revision)).await?;
-                let custom = kind.custom.as_deref().ok_or_else(Status::no_such_resource)?;
-                self.present_by(custom, items).await
-            }
-        }
-    }
-
-    /// The same, by this state of the definition.
-    async fn present_by(&self, custom: &Custom, items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, Status> {
         let places: Vec<usize> = (0..items.len()).filter(|at| !self.is_as_stored(&items[*at])).collect();
         if places.is_empty() {
             return Ok(items);
         }
+        let strange = places.iter().map(|at| &items[*at]).filter(|it| !has_version(custom, it));
+        match strange.map(|it| it.revision()).max() {
+            None => self.present_by(custom, items, places).await,
+            Some(revision) => {
+                let kind = Box::pin(self.installer.as_of(&self.kind, revision)).await?;
+                let custom = kind.custom.as_deref().ok_or_else(Status::no_such_resource)?;
+                self.present_by(custom, items, places).await
+            }
+        }
+    }
+
+    /// Some of the objects, at these places, by this state of the definition.
+    async fn present_by(
+        &self,
+        custom: &Custom,
+        mut items: Vec<Arc<Item>>,
+        places: Vec<usize>,
+    ) -> Result<Vec<Arc<Item>>, Status> {
         let mut trees = Vec::with_capacity(places.len());
         for at in &places {
             trees.push(settled(custom, &items[*at])?);
         }
         let trees = between(self.webhooks.as_ref(), custom, trees, &self.version).await?;
-        let mut items = items;
         for (at, tree) in places.into_iter().zip(trees) {
             items[at] = self.item(&items[at], &tree)?;
         }
@@ -85,6 +91,10 @@ impl Registry {
         Presenter {
             kind: Arc::clone(&target.kind),
             version: target.group_version.clone(),
+            text: match target.kind.custom {
+                Some(_) => target.group_version.to_string(),
+                None => String::new(),
+            },
             webhooks: Arc::clone(&self.webhooks),
             installer: Arc::clone(&self.installer),
         }
