@@ -7,42 +7,30 @@ use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use store::{SharedClock, SharedStore, SystemClock};
 
-use crate::{duration::GoDuration, failure::Failure, flags::StorageFlags, storage::Storage};
+use crate::{
+    duration::GoDuration,
+    failure::Failure,
+    flags::{EtcdFlags, StorageFlags},
+    storage::Storage,
+};
 
 /// Where to look.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterFlags {
     /// Ask the cluster of this kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["data_dir", "etcd_servers"])]
-    pub kubeconfig: Option<PathBuf>,
+    kubeconfig: Option<PathBuf>,
 
     /// The context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["data_dir", "etcd_servers"])]
-    pub context: Option<String>,
+    context: Option<String>,
 
     /// Read the embedded store in this directory, or ask the server that runs on it
     #[arg(long, value_name = "DIR", conflicts_with = "etcd_servers")]
-    pub data_dir: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
 
-    /// Read this etcd: the members' URLs, separated by commas
-    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
-    pub etcd_servers: Vec<String>,
-
-    /// The prefix of all keys in etcd
-    #[arg(long, value_name = "PREFIX", default_value = "/registry", requires = "etcd_servers")]
-    pub etcd_prefix: String,
-
-    /// The authority that etcd's certificate must come from (PEM)
-    #[arg(long, value_name = "FILE", requires = "etcd_servers")]
-    pub etcd_cafile: Option<PathBuf>,
-
-    /// The certificate to show to etcd (PEM)
-    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
-    pub etcd_certfile: Option<PathBuf>,
-
-    /// The key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
-    pub etcd_keyfile: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: EtcdFlags,
 }
 
 /// What the flags lead to.
@@ -56,7 +44,7 @@ pub enum Cluster {
 impl ClusterFlags {
     /// Opens it.
     pub async fn open(&self) -> Result<Cluster, Failure> {
-        if !self.etcd_servers.is_empty() {
+        if !self.etcd.etcd_servers.is_empty() {
             return self.open_store().await;
         }
         let Some(folder) = &self.data_dir else { return self.connect().await };
@@ -97,15 +85,9 @@ impl ClusterFlags {
     }
 
     async fn open_store(&self) -> Result<Cluster, Failure> {
-        let Self { data_dir, etcd_servers, etcd_prefix, etcd_cafile, etcd_certfile, etcd_keyfile, .. } =
-            self.clone();
         let flags = StorageFlags {
-            data_dir,
-            etcd_servers,
-            etcd_prefix,
-            etcd_cafile,
-            etcd_certfile,
-            etcd_keyfile,
+            data_dir: self.data_dir.clone(),
+            etcd: self.etcd.clone(),
             // A command compacts nothing.
             etcd_compaction_interval: GoDuration::from_secs(0),
             event_ttl: GoDuration::from_secs(3600),

@@ -45,7 +45,22 @@ pub struct StorageFlags {
     #[arg(long, value_name = "DIR", conflicts_with = "etcd_servers")]
     pub data_dir: Option<PathBuf>,
 
-    /// Keep objects in etcd instead: the members' URLs (scheme://host:port), separated by commas
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
+
+    /// How often history is dropped, in either store; at least this much is kept. 0 keeps all of it
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(300))]
+    pub etcd_compaction_interval: GoDuration,
+
+    /// How long events are kept
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(3600))]
+    pub event_ttl: GoDuration,
+}
+
+/// Which etcd, and how to be believed there.
+#[derive(Clone, Debug, Args)]
+pub struct EtcdFlags {
+    /// Objects are in etcd instead: the members' URLs (scheme://host:port), separated by commas
     #[arg(long, value_name = "URL,...", value_delimiter = ',')]
     pub etcd_servers: Vec<String>,
 
@@ -64,14 +79,6 @@ pub struct StorageFlags {
     /// The key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
-
-    /// How often history is dropped, in either store; at least this much is kept. 0 keeps all of it
-    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(300))]
-    pub etcd_compaction_interval: GoDuration,
-
-    /// How long events are kept
-    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(3600))]
-    pub event_ttl: GoDuration,
 }
 
 /// Where clients find the server, and what it shows them.

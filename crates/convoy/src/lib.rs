@@ -28,6 +28,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 pub use embed::{Keep, Options, Server, StartError};
 pub use meta::Release;
+pub use store::SharedStore;
 
 /// Runs the command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {

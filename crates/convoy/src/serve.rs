@@ -238,7 +238,7 @@ fn identity(flags: &ServeFlags, storage: &Storage) -> String {
     let name = settings::hostname(&flags.serving);
     match storage {
         Storage::Embedded(..) | Storage::Memory(_) => name,
-        Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
+        Storage::Shared(_) | Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
     }
 }
 

@@ -88,7 +88,7 @@ fn catalog(flags: &ApiFlags) -> Result<Catalog, Failure> {
 
 /// Where keys and certificates are made.
 pub fn cert_dir(flags: &ServeFlags) -> PathBuf {
-    match (&flags.serving.cert_dir, flags.storage.etcd_servers.is_empty()) {
+    match (&flags.serving.cert_dir, flags.storage.etcd.etcd_servers.is_empty()) {
         (Some(folder), _) => folder.clone(),
         (None, true) => flags.storage.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()).join("pki"),
         (None, false) => PathBuf::from("./convoy-pki"),

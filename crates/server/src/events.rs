@@ -46,7 +46,7 @@ pub(crate) async fn write(registry: &Arc<Registry>, event: &Event<'_>) -> Result
     let object = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": format!("{}.", name_of(regarding.name)), "namespace": namespace},
+        "metadata": {"generateName": format!("{}-", name_of(regarding.name)), "namespace": namespace},
         "eventTime": format_micro_time(registry.clock().now()),
         "reportingController": CONTROLLER,
         "reportingInstance": registry.station().identity().as_str(),

@@ -228,15 +228,43 @@ pub(crate) async fn record(
         let (Some(chain), Some(registry)) = (chain.upgrade(), registry.upgrade()) else { return };
         match item {
             ToRecord::Mirrored(name, object) => audit(&chain, &name, object.as_ref()).await,
-            ToRecord::Notice(notice) => {
-                // A server that may not write leaves it to the others.
-                if registry.station().is_member()
-                    && let Err(status) = crate::events::write(&registry, &event(&notice)).await
-                {
-                    tracing::debug!(%status, reason = notice.reason, "an Event could not be written");
-                }
-            }
+            ToRecord::Notice(notice) => tell(&registry, &notice).await,
         }
+    }
+}
+
+/// Writes a notice as an Event. A server that may not write leaves it to the others; one that starts writes it a moment
+/// later.
+async fn tell(registry: &Arc<Registry>, notice: &Notice) {
+    registry.station().until(|it| !it.is_member() || it.health().is_ok()).await;
+    if registry.station().is_member()
+        && let Err(status) = crate::events::write(registry, &event(notice)).await
+    {
+        tracing::warn!(%status, reason = notice.reason, "an Event could not be written");
+    }
+}
+
+/// Tells people what this server leaves alone: objects that it was told to leave unreadable, and what is stored of
+/// resources that it does not know.
+pub(crate) async fn tell_of_leftovers(registry: &Arc<Registry>) {
+    let station = registry.station();
+    let warning = |reason: &'static str, message: String| {
+        let about = About::Server(station.identity().clone());
+        Notice { reason, is_warning: true, about, message }
+    };
+    let allowed: Vec<String> = station.config().allowed.iter().map(ToString::to_string).collect();
+    if !allowed.is_empty() {
+        let message =
+            format!("takes part although it cannot read {}: --allow-undecodable", allowed.join(", "));
+        tell(registry, &warning("UndecodableAllowed", message)).await;
+    }
+    let unknown = registry.cache().unclaimed();
+    if !unknown.is_empty() {
+        let places: Vec<String> = unknown.iter().map(|(place, n)| format!("{n} below {place}")).collect();
+        let message =
+            format!("objects are stored of resources that this server does not know: {}", places.join(", "));
+        tracing::warn!(message);
+        tell(registry, &warning("UnknownResourcesStored", message)).await;
     }
 }
 

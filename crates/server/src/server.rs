@@ -171,8 +171,8 @@ impl Server {
             station.health()
         });
         let namespaces_done =
-            checks.gate("poststarthook/start-system-namespaces-controller", Scope::Everywhere);
-        let roles_done = checks.gate("poststarthook/rbac/bootstrap-roles", Scope::Everywhere);
+            checks.gate("poststarthook/start-system-namespaces-controller", Scope::Readiness);
+        let roles_done = checks.gate("poststarthook/rbac/bootstrap-roles", Scope::Readiness);
 
         let limits =
             InFlightLimits::new(settings.max_requests_inflight, settings.max_mutating_requests_inflight);
@@ -262,7 +262,8 @@ impl Server {
     /// A server that may not take part waits here until it may.
     pub async fn finish_start(&self) -> Result<(), StartError> {
         self.start_station();
-        self.registry.station().until(|it| it.health().is_ok()).await;
+        let station = self.registry.station();
+        station.joined().await;
         self.until_available(|| bootstrap::namespaces(&self.registry)).await?;
         self.namespaces_done.done();
         let (registry, clock) = (Arc::clone(&self.registry), self.registry.clock().clone());
@@ -276,7 +277,12 @@ impl Server {
         });
         self.until_available(|| bootstrap::roles(&self.registry, self.release)).await?;
         self.roles_done.done();
+        station.until(|it| it.health().is_ok()).await;
         self.lifecycle.ready();
+        let registry = Arc::clone(&self.registry);
+        self.lifecycle
+            .tasks()
+            .spawn("leftovers", async move { membership::tell_of_leftovers(&registry).await });
         Ok(())
     }
 

@@ -15,7 +15,6 @@ use fleet::{
 use jiff::Timestamp;
 use meta::{GroupResource, Value};
 use store::{Range, ReadAt, Require, Store, Txn};
-use uuid::Uuid;
 
 use crate::{
     board::{Basis, Mirror},
@@ -148,7 +147,7 @@ impl Inner {
             Ok(Collect::Keep) => Ok(settled_at(&facts)),
             Ok(Collect::Write(plan)) => {
                 self.write_plan(&basis, &plan, None, also).await?;
-                tracing::info!(%resource, "what departed servers left in a storage version was collected");
+                tracing::debug!(%resource, "what departed servers left in a storage version was collected");
                 self.tell_of_move(&basis, &plan);
                 let facts = Facts { fence: Some(&plan.record), ..facts };
                 Ok(settled_at(&facts))
@@ -229,29 +228,15 @@ impl Inner {
         self.read_again(resource).await?;
         let basis = self.board.read().basis(resource).map_err(Setback::Failed)?;
         let Some(fence) = &basis.fence else { return Ok(()) };
-        let existing = basis.mirror.object.as_deref();
-        if mirror::is_true(&fence.record, existing) {
+        if mirror::is_true(&fence.record, basis.mirror.object.as_deref()) {
             return Ok(());
         }
-        let uid = Uuid::new_v4().to_string();
-        let object =
-            mirror::mirror(&fence.record, existing, mirror::New { uid: &uid, now: self.clock.now() });
-        let key = self.mirror_key(resource);
         let txn = Txn::new().require_at(&keys::fence(resource), fence.modified);
-        let txn = match basis.mirror.modified {
-            Some(modified) => txn.require_at(&key, modified),
-            None => txn.require_absent(&key),
-        };
-        let txn = match &object {
-            Some(object) => txn.put(&key, object.to_string().into()),
-            None => txn.delete(&key),
-        };
+        let (txn, mirrored) = self.with_mirror(txn, &fence.record, &basis.mirror);
+        let Some(object) = mirrored else { return Ok(()) };
         let revision = self.store.commit(txn).await.map_err(|it| Setback::Failed(it.to_string()))?;
-        let name = keys::mirror_name(resource);
-        tracing::info!(name, "a StorageVersion that had been changed or deleted was put back");
-        let object = object.map(Arc::new);
-        self.board.write().note_mirror(&name, object.clone().map(|it| (it, revision)), revision);
-        self.around().mirrored(&name, object.as_deref());
+        tracing::info!(%resource, "a StorageVersion that had been changed or deleted was put back");
+        self.note_mirrored(resource, object, revision);
         Ok(())
     }
 
@@ -268,8 +253,8 @@ impl Inner {
             (None, Some(after)) => format!("All servers store {after}"),
             (_, None) => plan.record.condition.message.clone(),
         };
-        tracing::info!(name, message, "the agreement on a storage version has changed");
         if basis.fence.is_some() {
+            tracing::info!(name, message, "the agreement on a storage version has changed");
             let reason = plan.record.condition.reason.as_str();
             let is_warning = after.is_none();
             self.around().noticed(&Notice { reason, is_warning, about: About::Resource(name), message });

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fleet::{
+    FenceRecord,
     agree::Plan,
     keys, mirror,
     write::{self, Basis as WriteBasis},
@@ -11,7 +12,10 @@ use meta::{GroupResource, Value};
 use store::{CommitError, Entry, Key, Range, ReadAt, Require, Revision, Store, Txn};
 use uuid::Uuid;
 
-use crate::{board::Basis, station::Inner};
+use crate::{
+    board::{Basis, Mirror},
+    station::Inner,
+};
 
 /// How long the board may take to show who joined.
 const JOINED_WITHIN: Duration = Duration::from_secs(5);
@@ -51,7 +55,7 @@ impl Inner {
             also,
         };
         let txn = write::fence(plan, &on).map_err(|it| Setback::Failed(it.to_string()))?;
-        let (txn, mirrored) = self.with_mirror(txn, basis, plan);
+        let (txn, mirrored) = self.with_mirror(txn, &plan.record, &basis.mirror);
         let required = txn.require.clone();
         match self.store.commit(txn).await {
             Ok(revision) => {
@@ -101,17 +105,23 @@ impl Inner {
         Key::new(format!("{}{}", self.config.mirrors, keys::mirror_name(resource)))
     }
 
-    /// Adds the mirror to a transaction, unless it is there already as it should be. The answer also says what it became.
-    fn with_mirror(&self, txn: Txn, basis: &Basis, plan: &Plan) -> (Txn, Option<Option<Value>>) {
+    /// Adds the mirror of a record to a transaction, unless it is there already as it should be. The answer also says
+    /// what it becomes.
+    pub(crate) fn with_mirror(
+        &self,
+        txn: Txn,
+        record: &FenceRecord,
+        now: &Mirror,
+    ) -> (Txn, Option<Option<Value>>) {
         let uid = Uuid::new_v4().to_string();
         let new = mirror::New { uid: &uid, now: self.clock.now() };
-        let existing = basis.mirror.object.as_deref();
-        let object = mirror::mirror(&plan.record, existing, new);
+        let existing = now.object.as_deref();
+        let object = mirror::mirror(record, existing, new);
         if object.as_ref() == existing {
             return (txn, None);
         }
-        let key = self.mirror_key(&plan.record.resource);
-        let txn = match basis.mirror.modified {
+        let key = self.mirror_key(&record.resource);
+        let txn = match now.modified {
             Some(modified) => txn.require_at(&key, modified),
             None => txn.require_absent(&key),
         };
@@ -123,19 +133,19 @@ impl Inner {
     }
 
     fn note_written(&self, plan: &Plan, mirrored: Option<Option<Value>>, revision: Revision) {
-        let name = keys::mirror_name(&plan.record.resource);
-        let mirrored = mirrored.map(|it| it.map(Arc::new));
-        {
-            let mut board = self.board.write();
-            board.note_written(plan.record.clone(), revision);
-            if let Some(object) = &mirrored {
-                board.note_mirror(&name, object.clone().map(|it| (it, revision)), revision);
-            }
+        self.board.write().note_written(plan.record.clone(), revision);
+        if let Some(object) = mirrored {
+            self.note_mirrored(&plan.record.resource, object, revision);
         }
         self.tick();
-        if let Some(object) = mirrored {
-            self.around().mirrored(&name, object.as_deref());
-        }
+    }
+
+    /// A mirror has become this.
+    pub(crate) fn note_mirrored(&self, resource: &GroupResource, object: Option<Value>, revision: Revision) {
+        let name = keys::mirror_name(resource);
+        let object = object.map(Arc::new);
+        self.board.write().note_mirror(&name, object.clone().map(|it| (it, revision)), revision);
+        self.around().mirrored(&name, object.as_deref());
     }
 
     /// Puts on the board what a failed transaction found.

@@ -144,6 +144,7 @@ impl Inner {
 
     /// Reports one resource.
     pub(crate) async fn report(&self, resource: &GroupResource) -> Result<(), NotReported> {
+        self.membership().ok_or(NotReported::NotMember)?;
         if let Some(own) = self.config.resource(resource) {
             return self.report_built_in(own).await;
         }
@@ -170,6 +171,8 @@ impl Inner {
         resource: &GroupResource,
         definition: &Definition,
     ) -> Result<(), NotReported> {
+        // Before it has joined, a server has nothing to say, and nobody to ask.
+        self.membership().ok_or(NotReported::NotMember)?;
         let reporter = Reporter {
             identity: self.config.identity.clone(),
             incarnation: self.config.incarnation.clone(),

@@ -191,15 +191,16 @@ impl Station {
 
     /// How far this server is with a built-in resource; everything else has no gate.
     pub fn gate(&self, resource: &GroupResource) -> Gate {
-        if self.inner.config.resource(resource).is_none() {
+        let is_open = self.inner.is_member() && self.inner.board.read().own(resource).is_some();
+        if is_open || self.inner.config.resource(resource).is_none() {
             return Gate::Open;
         }
         match &*self.inner.life.borrow() {
-            Life::Refused(why) | Life::Ended(why) => return Gate::Refused(why.clone()),
-            Life::Member(_) if self.inner.board.read().own(resource).is_some() => return Gate::Open,
-            Life::Member(_) | Life::Joining | Life::Lost | Life::Left => {}
+            Life::Refused(why) | Life::Ended(why) => Gate::Refused(why.clone()),
+            Life::Member(_) | Life::Joining | Life::Lost | Life::Left => {
+                Gate::Closed(self.inner.errors.lock().get(resource).cloned())
+            }
         }
-        Gate::Closed(self.inner.errors.lock().get(resource).cloned())
     }
 
     /// Whether every built-in resource can be written; if not, why.

@@ -7,6 +7,7 @@
 pub mod ceiling;
 mod custom;
 pub mod fanout;
+mod fleet;
 pub mod load;
 mod objects;
 pub mod plan;

@@ -11,6 +11,8 @@ mod cli;
 mod controllers;
 mod durability;
 mod embedding;
+mod fleet;
+mod fleet_processes;
 mod foreign_clients;
 mod hostile;
 mod kube_client;

@@ -12,12 +12,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
-use super::custom;
 use super::fanout::{self, FanOut};
 use super::load::{self, Load, MakeRequest, Subject};
-use super::objects;
 use super::table::{Table, Target as Aim};
 use super::wire::Target;
+use super::{custom, fleet, objects};
 use crate::convoy::{ADMIN_TOKEN, Convoy, Options};
 use crate::etcd::Etcd;
 
@@ -64,6 +63,10 @@ pub async fn run(plan: &Plan, say: impl Fn(&str)) -> Result<Table> {
     if wanted("custom") {
         say("custom resources against built-in ones, memory per definition");
         custom::measure(plan, &mut table).await?;
+    }
+    if wanted("fleet") {
+        say("fences, and a server that joins");
+        fleet::measure(plan, &mut table).await?;
     }
     if wanted("etcd") && plan.etcd {
         say("CREATE on etcd");
