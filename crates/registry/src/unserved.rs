@@ -6,7 +6,7 @@
 //! **Why.** A server that does not know a resource, because it is older or because the definition is gone, would make
 //! the namespace go and leave the objects; whoever makes a namespace of that name later would find them in it.
 //!
-//! Deliberately not here: what is served; controllers delete that.
+//! Decision 0028. Deliberately not here: what is served; controllers delete that.
 
 use std::collections::BTreeMap;
 
