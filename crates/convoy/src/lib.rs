@@ -7,6 +7,7 @@
 mod agreement;
 mod cli;
 mod cluster;
+mod counting;
 mod duration;
 mod embed;
 mod failure;

@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use crate::{
+    counting::Counting,
     failure::Failure,
     flags::ServeFlags,
     logging::{self, Volume},
@@ -96,6 +97,7 @@ pub struct Started {
     pub url: String,
     /// By what clients recognise this server, where that is known.
     root_ca: Option<Arc<str>>,
+    metrics: Arc<Metrics>,
 }
 
 async fn serve(
@@ -178,10 +180,11 @@ pub async fn start(
         lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(clock)));
     }
     let limits = Limits { connections: connections(open_files), ..Limits::default() };
+    let counted = Arc::clone(&metrics);
     let serving = listener.map(|listener| {
-        tokio::spawn(listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics))
+        tokio::spawn(listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, counted))
     });
-    Ok(Started { server, storage, lifecycle, serving, address, url, root_ca })
+    Ok(Started { server, storage, lifecycle, serving, address, url, root_ca, metrics })
 }
 
 impl Started {
@@ -219,6 +222,7 @@ fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock,
     let mut setup = controllers::Setup::new(Arc::new(move || now.now()));
     setup.selection = flags.controllers.controllers.clone();
     setup.root_ca.clone_from(&started.root_ca);
+    setup.observe = Arc::new(Counting(Arc::clone(&started.metrics)));
     setup.election = Some(controllers::Election::new(identity(flags, &started.storage)));
     let lifecycle = started.lifecycle.clone();
     started.lifecycle.tasks().spawn("controllers", async move {
@@ -245,7 +249,7 @@ pub async fn drain(
     clock: &SharedClock,
     controllers_ended: oneshot::Receiver<()>,
 ) {
-    let Started { server, storage, lifecycle, serving, address: _, url: _, root_ca: _ } = started;
+    let Started { server, storage, lifecycle, serving, address: _, url: _, root_ca: _, metrics: _ } = started;
     tracing::info!(requests = lifecycle.requests(), "stopping");
     lifecycle.leave();
     let _ = tokio::time::timeout(LAST_TASKS, controllers_ended).await;

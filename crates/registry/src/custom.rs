@@ -14,6 +14,7 @@ pub(crate) mod columns;
 pub(crate) mod convert;
 pub(crate) mod definition;
 pub(crate) mod follow;
+mod install;
 mod names;
 pub(crate) mod prepare;
 mod present;
@@ -29,7 +30,7 @@ use cache::Item;
 use catalog::{Schemas, Served};
 use meta::{ApiVersion, FieldError, GroupResource, GroupVersion, Status, Value};
 use schema::{
-    custom::{Node, types_of},
+    custom::{Node, fill, types_of},
     model::{Schema, TypeId},
 };
 use store::{Require, Revision};
@@ -40,6 +41,7 @@ pub use follow::Follower;
 pub use report::{custom_prefix, definition_key};
 
 pub(crate) use columns::Printed;
+pub(crate) use install::Installer;
 pub(crate) use present::Presenter;
 
 use crate::{Registry, Target, strategy::Special};
@@ -92,6 +94,8 @@ pub(crate) enum Conversion {
 /// The schema of one version.
 pub(crate) struct Shape {
     pub(crate) root: Node,
+    /// An object without a status has one by default: it is dropped from new objects, and then filled in.
+    pub(crate) fills_status: bool,
     /// As apply sees it.
     types: OnceLock<(Arc<Schema>, TypeId)>,
 }
@@ -188,12 +192,16 @@ fn compile(text: &[u8], n_versions: usize) -> Vec<Shape> {
     let definition: Value = serde_json::from_slice(text).unwrap_or_default();
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
     let schemas = versions.into_iter().flatten().map(|it| it.pointer("/schema/openAPIV3Schema"));
-    let mut shapes: Vec<Shape> = schemas
-        .map(|schema| Shape {
-            root: Node::compile(schema.unwrap_or(&Value::Null)).into_root(),
-            types: OnceLock::new(),
-        })
-        .collect();
-    shapes.resize_with(n_versions, || Shape { root: Node::default().into_root(), types: OnceLock::new() });
+    let mut shapes: Vec<Shape> =
+        schemas.map(|schema| Shape::of(Node::compile(schema.unwrap_or(&Value::Null)).into_root())).collect();
+    shapes.resize_with(n_versions, || Shape::of(Node::default().into_root()));
     shapes
+}
+
+impl Shape {
+    fn of(root: Node) -> Self {
+        let mut bare = Value::Object(meta::Map::new());
+        fill(&root, &mut bare);
+        Self { root, fills_status: bare.get("status").is_some(), types: OnceLock::new() }
+    }
 }

@@ -28,6 +28,7 @@ pub mod strategy;
 pub mod table;
 pub mod target;
 pub mod unenforced;
+pub mod unserved;
 pub mod watch;
 pub mod write;
 
@@ -52,7 +53,8 @@ pub use write::{Patch, WriteOptions};
 
 /// All verbs on all kinds, over one store and its cache.
 pub struct Registry {
-    pub(crate) kinds: Kinds,
+    pub(crate) kinds: Arc<Kinds>,
+    pub(crate) installer: Arc<custom::Installer>,
     pub(crate) store: SharedStore,
     pub(crate) cache: Cache,
     /// Says in which version objects are stored, and what proves it.
@@ -86,7 +88,9 @@ impl Registry {
     ) -> Self {
         let event_leases = events::EventLeases::new(config.event_ttl);
         let webhooks = Arc::new(custom::NoWebhooks);
-        Self { kinds, store, cache, station, clock, config, event_leases, webhooks }
+        let kinds = Arc::new(kinds);
+        let installer = Arc::new(custom::Installer { kinds: Arc::clone(&kinds), cache: cache.clone() });
+        Self { kinds, installer, store, cache, station, clock, config, event_leases, webhooks }
     }
 
     /// The same, with a way to call conversion webhooks.

@@ -10,6 +10,7 @@ mod labels;
 mod process;
 mod series;
 mod text;
+mod work;
 
 use std::{fmt, time::Duration};
 
@@ -30,7 +31,7 @@ use self::{
     process::Process,
     series::RequestSeries,
 };
-pub use self::{fleet::FleetSummary, series::RequestKey};
+pub use self::{fleet::FleetSummary, series::RequestKey, work::WorkSeries};
 
 /// `Content-Type` of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -64,6 +65,7 @@ pub struct Metrics {
     health_total: Family<CheckOutcome, Counter>,
     admission: AdmissionSeries,
     fleet: FleetSeries,
+    work: WorkSeries,
     process: Process,
     before_render: Mutex<Vec<BeforeRender>>,
     /// Audit events that were written.
@@ -106,6 +108,7 @@ impl Metrics {
         build.get_or_create(&Build::new(git_version, release)).set(1);
         let admission = AdmissionSeries::register(r);
         let fleet = FleetSeries::register(r);
+        let work = WorkSeries::register(r);
         let process = Process::register(r, clock.now());
         let audit_events = single(r, "apiserver_audit_event", "Audit events that were written");
         let tls_handshake_errors = single(r, "apiserver_tls_handshake_errors", "TLS handshakes that failed");
@@ -128,6 +131,7 @@ impl Metrics {
             health_total,
             admission,
             fleet,
+            work,
             process,
             before_render: Mutex::default(),
             audit_events,
@@ -193,6 +197,11 @@ impl Metrics {
         let status = if healthy { "success" } else { "error" };
         let Check { name, r#type } = label;
         self.health_total.get_or_create(&CheckOutcome { name, status, r#type }).inc();
+    }
+
+    /// What controllers in this process count.
+    pub fn work(&self) -> &WorkSeries {
+        &self.work
     }
 
     /// Called before every rendering, to set what nobody counts along the way.

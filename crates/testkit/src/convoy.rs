@@ -237,10 +237,19 @@ impl Convoy {
 
     /// Resident memory of the process in KiB.
     pub fn resident_kib(&self) -> Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that was resident since the process started, in KiB.
+    pub fn peak_kib(&self) -> Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &'static str) -> Result<u64> {
         let pid = self.pid().context("the server does not run")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).context("VmRSS")?;
-        line.trim().trim_end_matches(" kB").trim().parse().context("VmRSS must be a number")
+        let line = status.lines().find_map(|it| it.strip_prefix(field)).context(field)?;
+        line.trim().trim_end_matches(" kB").trim().parse().context(field)
     }
 
     /// Processor time the process has used.

@@ -20,3 +20,4 @@ mod kubectl;
 mod manifests;
 mod running;
 mod watch_soak;
+mod webhooks;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::load;
-use super::plan::{Plan, creates, float, ms, prepare};
+use super::plan::{BUILT_IN, Plan, creates, float, ms, prepare};
 use super::table::{Table, Target as Aim};
 use crate::client::Client;
 use crate::convoy::{Convoy, Options};
@@ -52,7 +52,7 @@ async fn guarantees(
     for turn in names {
         for n in [0, 1] {
             let before = servers[n].cpu_time()?;
-            let make = creates(&targets[n], turn[n]);
+            let make = creates(&targets[n], BUILT_IN, turn[n]);
             let load = load::run(&targets[n], 16, plan.time(), 201, make).await?;
             cpu[n] += servers[n].cpu_time()?.saturating_sub(before);
             requests[n] += load.requests;
