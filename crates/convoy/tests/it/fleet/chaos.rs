@@ -94,7 +94,7 @@ async fn disturb(ground: &Ground, ships: &mut [Option<Ship>], n: usize, round: u
             ship.faults.heal();
         }
         _ => {
-            let storage = if round % 2 == 0 { "v2" } else { "v1" };
+            let storage = if round.is_multiple_of(2) { "v2" } else { "v1" };
             let patch = json!({"spec": {"versions": things(storage)["spec"]["versions"]}});
             let (code, answer) = ships[n].as_ref().unwrap().ask("PATCH", DEFINITION, patch).await;
             assert!(matches!(code, 200 | 409 | 503 | 504), "{code} {answer}");

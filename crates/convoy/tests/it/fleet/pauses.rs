@@ -59,7 +59,7 @@ async fn sleep_and_wake(ground: &Ground, round: usize) {
     sleeper.expect(201, "POST", CLASSES, with_finalizer).await;
 
     // It has decided everything about these two writes when it falls asleep.
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         sleeper.faults.pause_at_next_commit();
     } else {
         sleeper.faults.pause();
