@@ -38,7 +38,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   soak [NAME] [--rounds N] [--seed N]
                                 the long form of a named test; without a name: the list
   fuzz [TARGET] [--seconds N]   runs the fuzz targets; needs cargo-fuzz
-  bench [--seconds N] [--objects N] [--only start|load|etcd|fanout|memory] [--json]
+  bench [--seconds N] [--objects N] [--only start|load|objects|custom|fleet|etcd|fanout|memory] [--json]
                                 the table of speeds and sizes, each with its target";
 
 fn main() -> ExitCode {

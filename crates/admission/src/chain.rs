@@ -17,7 +17,7 @@ use webhook::{Client, Resolve};
 
 use crate::{
     Attributes, Hook, HookKind, Notes, Observe, Operation, Plugin, Plugins, World,
-    dispatch::{Dispatcher, Rounds},
+    dispatch::{Dispatcher, Rounds, Subject},
     service_account,
 };
 
@@ -110,7 +110,7 @@ impl Admission {
             .await?;
         }
         let hooks = self.validating.load_full();
-        self.dispatcher.validate(&hooks, attributes, new, old, notes).await
+        self.dispatcher.validate(&hooks, Subject { attributes, new, old, notes }).await
     }
 
     /// The built-in plugins of the mutating phase. NamespaceLifecycle is the registry's, which has the namespaces.

@@ -49,6 +49,41 @@ impl Rounds {
     }
 }
 
+/// What webhooks are asked about.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) attributes: &'a Attributes<'a>,
+    /// As it is to be; `None` for a deletion.
+    pub(crate) new: Option<&'a Value>,
+    /// As it was.
+    pub(crate) old: Option<&'a Value>,
+    pub(crate) notes: &'a Notes,
+}
+
+/// One webhook, and the version in which it wants to see the request.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    kind: HookKind,
+    hook: &'a Hook,
+    resource: &'a GroupVersionResource,
+    subject: Subject<'a>,
+}
+
+impl Question<'_> {
+    /// Whether the webhook sees another version than the client's.
+    fn is_converted(&self) -> bool {
+        let own = self.subject.attributes;
+        *self.resource != own.resource && own.kind.group_version() != self.resource.group_version()
+    }
+}
+
+/// What a webhook that lets a request pass wants of the object.
+struct Answer {
+    patch: Vec<u8>,
+    /// The object as it was asked about, if that was in another version.
+    seen: Option<Value>,
+}
+
 /// Why a webhook brought no verdict that lets the request pass.
 enum Failure {
     /// It could not be asked, or was not believed.
@@ -76,15 +111,13 @@ impl Dispatcher {
             if rounds.is_second && !rounds.again.contains(&hook.id) {
                 continue;
             }
-            let Some(resource) = self.wanted(hook, attributes, object.as_deref(), old, notes).await? else {
-                continue;
-            };
-            let asked =
-                self.ask(HookKind::Mutating, hook, attributes, &resource, object.as_deref(), old, notes);
-            let changed = match asked.await {
-                Ok(patch) => self.patched(hook, attributes, &resource, object.as_deref(), &patch)?,
+            let subject = Subject { attributes, new: object.as_deref(), old, notes };
+            let Some(resource) = self.wanted(hook, &subject).await? else { continue };
+            let question = Question { kind: HookKind::Mutating, hook, resource: &resource, subject };
+            let changed = match self.ask(&question).await {
+                Ok(answer) => self.patched(&question, answer).await?,
                 Err(failure) => {
-                    self.failed(HookKind::Mutating, hook, attributes, failure)?;
+                    self.failed(&question, failure)?;
                     let key =
                         format!("failed-open.mutation.webhook.admission.k8s.io/round_{round}_index_{index}");
                     notes.annotate(key, hook.name.clone());
@@ -107,26 +140,19 @@ impl Dispatcher {
     }
 
     /// Asks webhooks whether they have anything against it, all at the same time.
-    pub(crate) async fn validate(
-        &self,
-        hooks: &[Hook],
-        attributes: &Attributes<'_>,
-        new: Option<&Value>,
-        old: Option<&Value>,
-        notes: &Notes,
-    ) -> Result<(), Status> {
+    pub(crate) async fn validate(&self, hooks: &[Hook], subject: Subject<'_>) -> Result<(), Status> {
         let mut wanted = Vec::new();
         for (index, hook) in hooks.iter().enumerate() {
-            if let Some(resource) = self.wanted(hook, attributes, new, old, notes).await? {
+            if let Some(resource) = self.wanted(hook, &subject).await? {
                 wanted.push((index, hook, resource));
             }
         }
         let asked = wanted.iter().map(async |(index, hook, resource)| {
-            let kind = HookKind::Validating;
-            if let Err(failure) = self.ask(kind, hook, attributes, resource, new, old, notes).await {
-                self.failed(kind, hook, attributes, failure)?;
+            let question = Question { kind: HookKind::Validating, hook, resource, subject };
+            if let Err(failure) = self.ask(&question).await {
+                self.failed(&question, failure)?;
                 let key = format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{index}");
-                notes.annotate(key, hook.name.clone());
+                subject.notes.annotate(key, hook.name.clone());
             }
             Ok(())
         });
@@ -138,11 +164,9 @@ impl Dispatcher {
     async fn wanted(
         &self,
         hook: &Hook,
-        attributes: &Attributes<'_>,
-        new: Option<&Value>,
-        old: Option<&Value>,
-        notes: &Notes,
+        subject: &Subject<'_>,
     ) -> Result<Option<GroupVersionResource>, Status> {
+        let Subject { attributes, new, old, notes } = *subject;
         let Some(resource) = hook.wanted_resource(attributes) else { return Ok(None) };
         if !hook.selects(&*self.world, attributes, new, old).await? {
             return Ok(None);
@@ -164,115 +188,95 @@ impl Dispatcher {
         Err(Status::forbidden(&own, attributes.name, &why))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are what a question is made of")]
-    async fn ask(
-        &self,
-        kind: HookKind,
-        hook: &Hook,
-        attributes: &Attributes<'_>,
-        resource: &GroupVersionResource,
-        new: Option<&Value>,
-        old: Option<&Value>,
-        notes: &Notes,
-    ) -> Result<Vec<u8>, Failure> {
+    async fn ask(&self, question: &Question<'_>) -> Result<Answer, Failure> {
+        let Question { kind, hook, subject: Subject { attributes, notes, .. }, .. } = *question;
         if attributes.dry_run && !hook.can_run_dry {
             let why = format!("admission webhook {} does not support dry run", quote(&hook.name));
             return Err(Failure::Refused(Status::bad_request(why)));
         }
         let started = self.clock.monotonic();
-        let verdict = self.call(kind, hook, attributes, resource, new, old).await;
+        let called = self.call(question).await;
         let took = self.clock.monotonic().saturating_sub(started).as_secs_f64();
-        let is_rejected = match &verdict {
-            Ok(verdict) => !verdict.is_allowed,
+        let is_rejected = match &called {
+            Ok((verdict, _)) => !verdict.is_allowed,
             Err(_) => !hook.fails_open,
         };
         self.observe.webhook(&hook.name, kind.step(), attributes.operation, is_rejected, took);
-        let verdict = verdict?;
+        let (verdict, seen) = called?;
         for (key, value) in verdict.annotations {
             notes.annotate(format!("{}/{key}", hook.name), value);
         }
         verdict.warnings.into_iter().for_each(|it| notes.warn(it));
         if verdict.is_allowed {
-            return Ok(verdict.patch);
+            return Ok(Answer { patch: verdict.patch, seen });
         }
         Err(Failure::Denied(review::denied(&hook.name, verdict.result.as_ref())))
     }
 
-    async fn call(
-        &self,
-        kind: HookKind,
-        hook: &Hook,
-        attributes: &Attributes<'_>,
-        resource: &GroupVersionResource,
-        new: Option<&Value>,
-        old: Option<&Value>,
-    ) -> Result<review::Verdict, Failure> {
+    /// The webhook's verdict, and the object that it saw if that was in another version.
+    async fn call(&self, question: &Question<'_>) -> Result<(review::Verdict, Option<Value>), Failure> {
+        let Question { kind, hook, resource, subject: Subject { attributes, new, old, .. } } = *question;
         let endpoint = hook.endpoint.as_ref().map_err(|it| Failure::Calling(it.clone()))?;
-        let own_resource = attributes.resource.group_resource();
-        let version = resource.group_version();
-        let is_other = resource != &attributes.resource && attributes.kind.group_version() != version;
-        let converted = |object: Option<&Value>| match object {
-            Some(object) if is_other => self.world.convert(&own_resource, object, &version).map(Some),
-            other => Ok(other.cloned()),
-        };
-        let question = if is_other {
-            let (new, old) = (converted(new), converted(old));
-            let (new, old) = (new.map_err(Failure::Refused)?, old.map_err(Failure::Refused)?);
-            review::question(hook.review, attributes, resource, new.as_ref(), old.as_ref())
+        let mut seen = None;
+        let review = if question.is_converted() {
+            seen = self.converted(question, new).await.map_err(Failure::Refused)?;
+            let old = self.converted(question, old).await.map_err(Failure::Refused)?;
+            review::question(hook.review, attributes, resource, seen.as_ref(), old.as_ref())
         } else {
             review::question(hook.review, attributes, resource, new, old)
         };
-        let answer = self.client.post(endpoint, question.body, hook.timeout).await;
+        let answer = self.client.post(endpoint, review.body, hook.timeout).await;
         let answer = answer.map_err(|it| Failure::Calling(format!("failed to call webhook: {it}")))?;
-        review::verdict(kind, hook.review, &question.uid, &answer)
-            .map_err(|it| Failure::Calling(format!("received invalid webhook response: {it}")))
+        let verdict = review::verdict(kind, hook.review, &review.uid, &answer)
+            .map_err(|it| Failure::Calling(format!("received invalid webhook response: {it}")))?;
+        Ok((verdict, seen))
+    }
+
+    /// An object in the version that the webhook wants to see.
+    async fn converted(
+        &self,
+        question: &Question<'_>,
+        object: Option<&Value>,
+    ) -> Result<Option<Value>, Status> {
+        let Some(object) = object else { return Ok(None) };
+        let own = question.subject.attributes.resource.group_resource();
+        self.world.convert(&own, object, &question.resource.group_version()).await.map(Some)
     }
 
     /// The object as the webhook wants it; `None` if it is as it was.
-    fn patched(
-        &self,
-        hook: &Hook,
-        attributes: &Attributes<'_>,
-        resource: &GroupVersionResource,
-        object: Option<&Value>,
-        patch: &[u8],
-    ) -> Result<Option<Value>, Status> {
+    async fn patched(&self, question: &Question<'_>, answer: Answer) -> Result<Option<Value>, Status> {
+        let Question { hook, subject: Subject { attributes, new, .. }, .. } = *question;
+        let Answer { patch, seen } = answer;
         if patch.is_empty() {
             return Ok(None);
         }
-        let Some(object) = object else {
+        let Some(object) = new else {
             return Err(Status::internal(format!(
                 "admission webhook {} attempted to modify the object, which is not supported for this operation",
                 quote(&hook.name)
             )));
         };
-        let (own, own_resource) = (attributes.kind.group_version(), attributes.resource.group_resource());
-        let is_other = resource != &attributes.resource && own != resource.group_version();
-        let seen = if is_other {
-            &self.world.convert(&own_resource, object, &resource.group_version())?
-        } else {
-            object
-        };
         let wrong = |why: String| {
             Status::internal(format!("admission webhook {} returned a bad patch: {why}", quote(&hook.name)))
         };
-        let patched = patch::apply(PatchKind::Json, patch, seen).map_err(|it| wrong(it.to_string()))?;
+        let patched = patch::apply(PatchKind::Json, &patch, seen.as_ref().unwrap_or(object))
+            .map_err(|it| wrong(it.to_string()))?;
         if !patched.is_object() {
             return Err(wrong("the result is not an object".to_owned()));
         }
-        let patched = if is_other { self.world.convert(&own_resource, &patched, &own)? } else { patched };
+        let patched = if seen.is_some() {
+            let (own, resource) = (attributes.kind.group_version(), attributes.resource.group_resource());
+            self.world.convert(&resource, &patched, &own).await?
+        } else {
+            patched
+        };
         Ok((patched != *object).then_some(patched))
     }
 
     /// What a failure means: nothing, or that the request is refused.
-    fn failed(
-        &self,
-        kind: HookKind,
-        hook: &Hook,
-        attributes: &Attributes<'_>,
-        failure: Failure,
-    ) -> Result<(), Status> {
-        let (step, operation) = (kind.step(), attributes.operation);
+    fn failed(&self, question: &Question<'_>, failure: Failure) -> Result<(), Status> {
+        let Question { kind, hook, subject, .. } = *question;
+        let (step, operation) = (kind.step(), subject.attributes.operation);
         let rejected = |error: &'static str, code: u16| {
             self.observe.rejection(&hook.name, step, operation, error, code);
         };

@@ -35,8 +35,13 @@ pub trait World: Send + Sync + 'static {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Value>, Status>>;
 
-    /// An object of this resource in another version.
-    fn convert(&self, resource: &GroupResource, object: &Value, to: &GroupVersion) -> Result<Value, Status>;
+    /// An object of this resource in another version. For custom resources this may ask another webhook.
+    fn convert<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+        object: &'a Value,
+        to: &'a GroupVersion,
+    ) -> BoxFuture<'a, Result<Value, Status>>;
 }
 
 /// Counts what happens.

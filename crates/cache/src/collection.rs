@@ -77,6 +77,18 @@ impl Collection {
         self.state.read().contents.counts.clone()
     }
 
+    /// How many objects are stored in each version, those included that are in a version this server cannot read.
+    pub fn stored(&self) -> BTreeMap<StorageVersion, u64> {
+        let state = self.state.read();
+        let mut counts = state.contents.counts.clone();
+        for why in state.contents.unreadable.values() {
+            if let Unreadable::UnknownVersion(version) = why {
+                *counts.entry(version.clone()).or_default() += 1;
+            }
+        }
+        counts
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.state.read().contents.items.len()
@@ -260,7 +272,7 @@ impl Contents {
     }
 
     pub(crate) fn unreadable(&self) -> impl Iterator<Item = (&Key, Unreadable)> {
-        self.unreadable.iter().map(|(key, why)| (key, *why))
+        self.unreadable.iter().map(|(key, why)| (key, why.clone()))
     }
 
     pub(crate) fn n_keys(&self) -> u64 {

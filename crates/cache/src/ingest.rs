@@ -29,8 +29,8 @@ const MAX_INTERNED: usize = 64;
 
 const METADATA: &str = "\"metadata\":";
 
-/// Why a stored value cannot be served. Never carries a part of the value, which may be a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a stored value cannot be served. Of the value, which may be a secret, it carries at most the `apiVersion`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Written by a server that stores protobuf.
     #[error("the value is stored as protobuf, not as JSON")]
@@ -58,7 +58,7 @@ pub enum Unreadable {
     WrongType(&'static str),
     /// Written by another release, in a version that this one does not know.
     #[error("it is stored in a version that this release cannot read")]
-    UnknownVersion,
+    UnknownVersion(StorageVersion),
 }
 
 /// Storage versions, each held once however many items there are.
@@ -268,7 +268,7 @@ fn build(
         && !spec.versions.is_empty()
         && !spec.versions.iter().any(|it| *it == api_version)
     {
-        return Err(Unreadable::UnknownVersion);
+        return Err(Unreadable::UnknownVersion(interner.intern(&api_version)));
     }
     let uid = last(&form.metadata, "uid").and_then(text_of).map_or_else(Span::default, |it| index.span(it));
     let deleting = last(&form.metadata, "deletionTimestamp");

@@ -117,7 +117,8 @@ const TABLE: &[(Gate, &str, &[GateSpec])] = &[
     ),
     (Gate::MutatingAdmissionPolicy, "MutatingAdmissionPolicy", &[alpha(32), beta(34), ga(36)]),
     (Gate::PodCertificateRequest, "PodCertificateRequest", &[alpha(34), beta(35)]),
-    (Gate::StorageVersionApi, "StorageVersionAPI", &[alpha(20)]),
+    // On, unlike upstream's: without it servers of different releases could not share a store.
+    (Gate::StorageVersionApi, "StorageVersionAPI", &[alpha(20).on()]),
     (Gate::StorageVersionHash, "StorageVersionHash", &[beta(15).on()]),
     (Gate::StorageVersionMigrator, "StorageVersionMigrator", &[alpha(30), beta(35)]),
     (
@@ -274,7 +275,7 @@ mod tests {
             (32, Gate::InPlacePodVerticalScaling, false),
             (33, Gate::InPlacePodVerticalScaling, true),
             (30, Gate::StorageVersionHash, true),
-            (36, Gate::StorageVersionApi, false),
+            (36, Gate::StorageVersionApi, true),
             (30, Gate::GenericWorkload, false),
         ] {
             assert_eq!(

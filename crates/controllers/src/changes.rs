@@ -71,7 +71,7 @@ pub(crate) enum Told {
 pub(crate) fn metadata(client: &Client, served: &Served) -> impl Stream<Item = Told> + Send + use<> {
     let kind = GroupVersionKind::gvk(&served.group, &served.version, &served.kind);
     let resource_type = ApiResource::from_gvk_with_plural(&kind, &served.resource);
-    let api: Api<Bare> = Api::all_with(client.clone(), &resource_type);
+    let api: Api<Slim<true>> = Api::all_with(client.clone(), &resource_type);
     let config = watcher::Config::default().page_size(METADATA_PAGE);
     let resource = format!("{}.{}", served.resource, served.group);
     watcher(api, config).backoff(Backoff::new(FIRST_PAUSE, LAST_PAUSE)).filter_map(move |event| {
@@ -95,7 +95,7 @@ pub(crate) fn changes(client: &Client, watched: Watched) -> impl Stream<Item = C
     let Watched { group, version, kind, resource, fields } = watched;
     let resource_type =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), resource);
-    let api: Api<Slim> = Api::all_with(client.clone(), &resource_type);
+    let api: Api<Slim<false>> = Api::all_with(client.clone(), &resource_type);
     let mut config = watcher::Config::default().page_size(PAGE);
     if !fields.is_empty() {
         config = config.fields(fields);
@@ -127,20 +127,15 @@ fn explain(error: watcher::Error) -> String {
     }
 }
 
-/// Any object, read down to its metadata.
+/// Any object, read down to what is asked of its metadata. The server is told to send only metadata, or not.
 #[derive(Clone, Debug, serde::Deserialize)]
-struct Slim {
+struct Slim<const METADATA_ONLY: bool> {
+    #[serde(deserialize_with = "needed")]
     metadata: ObjectMeta,
 }
 
-/// The same from a server that sends nothing else, without what can be long.
-#[derive(Clone, Debug, serde::Deserialize)]
-struct Bare {
-    #[serde(deserialize_with = "bare")]
-    metadata: ObjectMeta,
-}
-
-fn bare<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+/// The metadata without what can be long.
+fn needed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Needed {
@@ -166,7 +161,7 @@ fn bare<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta,
     })
 }
 
-impl Slim {
+impl<const METADATA_ONLY: bool> Slim<METADATA_ONLY> {
     fn named(self) -> Named {
         let ObjectMeta { name, namespace, deletion_timestamp, .. } = self.metadata;
         Named {
@@ -177,36 +172,7 @@ impl Slim {
     }
 }
 
-impl Resource for Slim {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.kind)
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.group)
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.version)
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.plural)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl Resource for Bare {
+impl<const METADATA_ONLY: bool> Resource for Slim<METADATA_ONLY> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -235,6 +201,6 @@ impl Resource for Bare {
     }
 
     fn metadata_api() -> bool {
-        true
+        METADATA_ONLY
     }
 }

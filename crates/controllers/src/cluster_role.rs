@@ -23,13 +23,14 @@ const CLUSTER_ROLES: Watched =
     Watched { group: GROUP, version: "v1", kind: "ClusterRole", resource: "clusterroles", fields: "" };
 
 pub(crate) async fn run(ctx: Ctx) {
+    let counted = ctx.counted(Controller::ClusterRoleAggregation);
     let Ctx { client, .. } = ctx;
     let changes = changes(&client, CLUSTER_ROLES).filter_map(|it| {
         // The end of a list stands for everything in it.
         let is_news = matches!(it, Change::ListEnds | Change::Applied(_) | Change::Deleted(_));
         std::future::ready(is_news.then(|| "all".to_owned()))
     });
-    work(Controller::ClusterRoleAggregation.name(), AT_ONCE, changes, |_| reconcile(client.clone())).await;
+    work(counted, AT_ONCE, changes, |_| reconcile(client.clone())).await;
 }
 
 /// One pass over all roles.

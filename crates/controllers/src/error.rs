@@ -46,6 +46,11 @@ impl Error {
         matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == "NamespaceTerminating"))
     }
 
+    /// Whether the server refused to let a namespace go because something of it is stored that nobody serves.
+    pub(crate) fn is_unserved_content(&self) -> bool {
+        matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == "UnservedContent"))
+    }
+
     /// The server's own words if it answered, for conditions that people read.
     pub(crate) fn text(&self) -> String {
         match self {

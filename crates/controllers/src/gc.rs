@@ -47,7 +47,7 @@ pub(crate) async fn run(ctx: Ctx) {
         let uid = shared.queue.next().await;
         Some((uid.to_string(), shared))
     });
-    let looking = work(Controller::GarbageCollector.name(), AT_ONCE, triggers, |uid| {
+    let looking = work(shared.ctx.counted(Controller::GarbageCollector), AT_ONCE, triggers, |uid| {
         look::look(Arc::clone(&shared), uid)
     });
     let reporting = report(&shared);

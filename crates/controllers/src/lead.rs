@@ -74,6 +74,7 @@ pub(crate) async fn lead<W: Future<Output = ()>>(
             () = &mut stop => return,
             held_since = candidate.take() => held_since,
         };
+        let _leading = Leading::begin(ctx, election);
         candidate.announce("became leader").await;
         tokio::select! {
             () = &mut stop => {
@@ -85,6 +86,22 @@ pub(crate) async fn lead<W: Future<Output = ()>>(
         }
         warn!(identity = election.identity, "the lease is lost: controllers pause");
         let _ = timeout(RELEASE_LIMIT, candidate.announce("stopped leading")).await;
+    }
+}
+
+/// The time in which the Lease is held, as it is counted.
+struct Leading<'a>(&'a Ctx, &'a Election);
+
+impl<'a> Leading<'a> {
+    fn begin(ctx: &'a Ctx, election: &'a Election) -> Self {
+        ctx.observe.leads(&election.lease_name, true);
+        Self(ctx, election)
+    }
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.0.observe.leads(&self.1.lease_name, false);
     }
 }
 

@@ -25,7 +25,9 @@ mod changes;
 mod discovery;
 mod error;
 mod events;
+mod observe;
 
 pub use lead::Election;
+pub use observe::{Nobody, Observe};
 pub use run::{Now, Setup, run};
 pub use selection::{Controller, Selection, SelectionError, names};

@@ -9,6 +9,7 @@
 //! - A namespace that is not being deleted is never touched.
 //! - Nothing is deleted and nothing finished unless discovery is complete. A resource that cannot be listed, for
 //!   whatever reason, counts as unknown, and a namespace with an unknown in it stays.
+//! - What is stored and served by nobody is seen by the server alone: it refuses to let the namespace go, and says why.
 //! - A pass remembers nothing. It can be cut off anywhere, repeated, and run by several servers at once.
 //!
 //! # Assumptions
@@ -48,7 +49,7 @@ pub(crate) async fn run(ctx: Ctx) {
         };
         std::future::ready(name)
     });
-    work(Controller::Namespace.name(), AT_ONCE, triggers, |it| reconcile(ctx.clone(), it)).await;
+    work(ctx.counted(Controller::Namespace), AT_ONCE, triggers, |it| reconcile(ctx.clone(), it)).await;
 }
 
 /// One pass over one namespace.
@@ -71,7 +72,7 @@ async fn reconcile(ctx: Ctx, name: String) -> Result<Next, Error> {
                 };
             }
             Plan::Finish => {
-                act::finish(&ctx, namespace, &seen).await?;
+                act::finish(&ctx, namespace, &mut seen).await?;
                 return Ok(Next::OnChange);
             }
         }

@@ -48,7 +48,7 @@ pub(crate) async fn run(ctx: Ctx) {
     });
     let triggers = stream::select(namespaces.boxed(), config_maps.boxed());
     let reconcile = |namespace: String| reconcile(ctx.clone(), namespace, bundle.to_string());
-    work(Controller::RootCaCertPublisher.name(), AT_ONCE, triggers, reconcile).await;
+    work(ctx.counted(Controller::RootCaCertPublisher), AT_ONCE, triggers, reconcile).await;
 }
 
 /// One pass over one namespace.

@@ -9,6 +9,7 @@ use tracing::{error, info};
 
 use crate::backoff::Backoff;
 use crate::lead::{self, Election};
+use crate::observe::{Counted, Nobody, Observe};
 use crate::selection::{Controller, Selection};
 use crate::{cluster_role, expiry, gc, namespace, root_ca, service_account, token};
 
@@ -28,12 +29,15 @@ pub struct Setup {
     pub root_ca: Option<Arc<str>>,
     /// How the one that works is chosen among several processes; without this, it is us.
     pub election: Option<Election>,
+    /// Who counts; nobody, unless this is changed.
+    pub observe: Arc<dyn Observe>,
 }
 
 impl Setup {
     /// Everything runs.
     pub fn new(now: Now) -> Self {
-        Self { selection: Selection::all(), now, root_ca: None, election: None }
+        let observe = Arc::new(Nobody);
+        Self { selection: Selection::all(), now, root_ca: None, election: None, observe }
     }
 }
 
@@ -43,6 +47,14 @@ pub(crate) struct Ctx {
     pub(crate) client: Client,
     pub(crate) now: Now,
     pub(crate) root_ca: Option<Arc<str>>,
+    pub(crate) observe: Arc<dyn Observe>,
+}
+
+impl Ctx {
+    /// How the passes of a controller are counted.
+    pub(crate) fn counted(&self, controller: Controller) -> Counted {
+        Counted { controller: controller.name(), observe: Arc::clone(&self.observe) }
+    }
 }
 
 /// Runs the selected controllers until `stop` ends. Then everything is dropped where it stands: each pass can be
@@ -50,8 +62,8 @@ pub(crate) struct Ctx {
 ///
 /// The client's server does not have to be up yet. No controller's failure ends another.
 pub async fn run(client: Client, setup: Setup, stop: impl Future<Output = ()>) {
-    let Setup { selection, now, root_ca, election } = setup;
-    let ctx = Ctx { client, now, root_ca };
+    let Setup { selection, now, root_ca, election, observe } = setup;
+    let ctx = Ctx { client, now, root_ca, observe };
     let all = || async {
         join_all(selection.controllers().map(|it| keep_running(it, ctx.clone()))).await;
         // With nothing selected there is only the stop to wait for.
@@ -90,5 +102,7 @@ async fn start(controller: Controller, ctx: Ctx) {
         Controller::RootCaCertPublisher => root_ca::run(ctx).await,
         Controller::ServiceAccount => service_account::run(ctx).await,
         Controller::ServiceAccountToken => token::run(ctx).await,
+        // The server around does it.
+        Controller::StorageVersionGc => std::future::pending().await,
     }
 }

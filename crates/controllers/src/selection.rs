@@ -19,10 +19,13 @@ pub enum Controller {
     ServiceAccount,
     /// Deletes tokens of ServiceAccounts that are gone.
     ServiceAccountToken,
+    /// Removes what departed servers left in StorageVersions. The server does this itself, on its records; here is only
+    /// whether it should.
+    StorageVersionGc,
 }
 
 /// A new controller gets a variant, a name here, and an arm in `run.rs`. Keep the names sorted.
-const ALL: [(&str, Controller); 7] = [
+const ALL: [(&str, Controller); 8] = [
     ("clusterrole-aggregation", Controller::ClusterRoleAggregation),
     ("expiry", Controller::Expiry),
     ("garbage-collector", Controller::GarbageCollector),
@@ -30,6 +33,7 @@ const ALL: [(&str, Controller); 7] = [
     ("root-ca-cert-publisher", Controller::RootCaCertPublisher),
     ("serviceaccount", Controller::ServiceAccount),
     ("serviceaccount-token", Controller::ServiceAccountToken),
+    ("storage-version-gc", Controller::StorageVersionGc),
 ];
 
 const NAMES: [&str; ALL.len()] = {
@@ -96,6 +100,11 @@ impl Selection {
         Ok(Self { controllers: ALL.iter().filter(|(name, _)| is_on(name)).map(|(_, it)| *it).collect() })
     }
 
+    /// Whether one is switched on.
+    pub fn has(&self, controller: Controller) -> bool {
+        self.controllers.contains(&controller)
+    }
+
     /// What is switched on, sorted by name.
     pub fn controllers(&self) -> impl Iterator<Item = Controller> + '_ {
         self.controllers.iter().copied()
@@ -155,7 +164,7 @@ mod tests {
         let check = |list: &str, name: &str| {
             let error = Selection::parse(list).unwrap_err().to_string();
             let known = "clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, \
-                         serviceaccount, serviceaccount-token";
+                         serviceaccount, serviceaccount-token, storage-version-gc";
             assert_eq!(error, format!("{name:?} is not in the list of known controllers: {known}"));
         };
         check("*,nodes", "nodes");

@@ -31,13 +31,14 @@ const ACCOUNTS: Watched = Watched {
 };
 
 pub(crate) async fn run(ctx: Ctx) {
+    let counted = ctx.counted(Controller::ServiceAccount);
     let Ctx { client, .. } = ctx;
     let namespaces = changes(&client, NAMESPACES).map(News::Namespace);
     let accounts = changes(&client, ACCOUNTS).map(News::Account);
     let news = stream::select(namespaces.boxed(), accounts.boxed());
     let mut known = Known::default();
     let triggers = news.flat_map(move |it| stream::iter(known.note(it)));
-    work(Controller::ServiceAccount.name(), AT_ONCE, triggers, |it| reconcile(client.clone(), it)).await;
+    work(counted, AT_ONCE, triggers, |it| reconcile(client.clone(), it)).await;
 }
 
 /// One pass over one namespace.

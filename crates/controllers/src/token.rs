@@ -29,7 +29,8 @@ pub(crate) async fn run(ctx: Ctx) {
     let news = stream::select(secrets.boxed(), accounts.boxed());
     let mut known = BTreeSet::new();
     let triggers = news.flat_map(move |(of, change)| stream::iter(note(&mut known, of, change)));
-    work(Controller::ServiceAccountToken.name(), AT_ONCE, triggers, |it| reconcile(ctx.clone(), it)).await;
+    work(ctx.counted(Controller::ServiceAccountToken), AT_ONCE, triggers, |it| reconcile(ctx.clone(), it))
+        .await;
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -20,10 +20,12 @@ use std::{
 
 use futures_util::{FutureExt, Stream, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
 use crate::error::{Chain, Error};
+use crate::observe::Counted;
 
 /// When to look again after a pass that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +49,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Works off what `triggers` names, `at_once` at the same time, until that stream ends.
 pub(crate) async fn work<R, P>(
-    controller: &'static str,
+    counted: Counted,
     at_once: usize,
     triggers: impl Stream<Item = String>,
     reconcile: R,
@@ -65,7 +67,8 @@ pub(crate) async fn work<R, P>(
                 None => return,
                 Some(Entry::Occupied(worker)) => worker.get().notify_one(),
                 Some(Entry::Vacant(entry)) => {
-                    let worker = Worker { controller, object: entry.key().clone(), changed: Arc::default() };
+                    let worker =
+                        Worker { counted: &counted, object: entry.key().clone(), changed: Arc::default() };
                     entry.insert(Arc::clone(&worker.changed));
                     workers.push(worker.run(&slots, &reconcile));
                 }
@@ -78,13 +81,13 @@ pub(crate) async fn work<R, P>(
     }
 }
 
-struct Worker {
-    controller: &'static str,
+struct Worker<'a> {
+    counted: &'a Counted,
     object: String,
     changed: Arc<Notify>,
 }
 
-impl Worker {
+impl Worker<'_> {
     /// Runs passes until nothing is left to do; returns what it worked on.
     async fn run<R, P>(self, slots: &Semaphore, reconcile: &R) -> String
     where
@@ -102,6 +105,7 @@ impl Worker {
                 }
                 Err(error) => {
                     let pause = backoff.pause();
+                    self.counted.retried();
                     self.log(&error, pause);
                     pause
                 }
@@ -118,16 +122,22 @@ impl Worker {
         R: Fn(String) -> P,
         P: Future<Output = Result<Next, Error>>,
     {
+        let (queued, since) = (self.counted.queue(), Instant::now());
         let _slot = slots.acquire().await.expect("the semaphore must stay open");
+        drop(queued);
+        let begin = Instant::now();
+        self.counted.begins(begin - since);
         // What changed up to here is seen by this pass.
         self.has_changed();
         // Boxed: of the many that wait for a slot, none should take the room of a whole pass.
         let pass = tokio::time::timeout(PASS_LIMIT, Box::pin(reconcile(self.object.clone())));
-        match AssertUnwindSafe(pass).catch_unwind().await {
+        let result = match AssertUnwindSafe(pass).catch_unwind().await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Error::TooLong(PASS_LIMIT)),
             Err(_) => Err(Error::Panicked),
-        }
+        };
+        self.counted.ended(begin.elapsed(), result.is_err());
+        result
     }
 
     /// Whether there was a change since this was last asked.
@@ -136,7 +146,7 @@ impl Worker {
     }
 
     fn log(&self, error: &Error, pause: Duration) {
-        let Self { controller, object, .. } = self;
+        let Self { counted: Counted { controller, .. }, object, .. } = self;
         // Two writers at once is everyday life.
         if error.is(409) {
             debug!(controller, object, error = %Chain(error), "a pass met a conflict");

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
-use crate::{failure::Exit, flags::ServeFlags, serve, snapshot, up, version};
+use crate::{agreement, failure::Exit, flags::ServeFlags, hold, serve, snapshot, status, up, version};
 
 /// A Kubernetes-compatible API server in one binary.
 #[derive(Debug, Parser)]
@@ -23,6 +23,13 @@ enum Command {
     Serve(Box<ServeFlags>),
     /// Run a control plane on this machine, and say how to use it. No flags needed.
     Up(up::UpFlags),
+    /// Show who is a member of a cluster, and the version each resource is stored in. Exits with 3 while something is not
+    /// agreed on.
+    Status(Box<status::StatusFlags>),
+    /// Keep the storage version of resources where it is, or let it go.
+    Hold(Box<hold::HoldFlags>),
+    /// Show how the servers of a cluster agree, or change it while none runs.
+    Agreement(Box<agreement::AgreementFlags>),
     /// Save and restore the embedded store.
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
@@ -39,6 +46,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let result = match cli.command {
         Command::Serve(flags) => serve::run(*flags),
         Command::Up(flags) => up::run(flags),
+        Command::Status(flags) => status::run(&flags),
+        Command::Hold(flags) => hold::run(&flags),
+        Command::Agreement(flags) => agreement::run(&flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Version(flags) => version::run(&flags),
     };

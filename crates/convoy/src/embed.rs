@@ -10,7 +10,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use clap::Parser;
 use meta::Release;
 use server::local::Local;
-use store::{MemoryStore, SharedClock, SystemClock};
+use store::{MemoryStore, SharedClock, SharedStore, SystemClock};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -27,6 +27,8 @@ use crate::{
 pub struct Options {
     /// Where objects are kept.
     pub keep: Keep,
+    /// What the server is called among several on one store, as `--hostname-override`; any name if empty.
+    pub name: String,
     /// The release of Kubernetes to be; the newest by default.
     pub release: Release,
     /// The controllers to run, as `--controllers` lists them; all by default, none if empty.
@@ -38,18 +40,28 @@ pub struct Options {
 }
 
 /// Where objects are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Keep {
     /// In memory.
     Memory,
     /// In the embedded store, in this directory, which stays.
     In(PathBuf),
+    /// In a store that several servers in this process share: they are one cluster, of different releases if need be.
+    Shared(SharedStore),
+}
+
+impl Keep {
+    /// In memory, for several servers.
+    pub fn shared_memory() -> Self {
+        Self::Shared(SharedStore::new(MemoryStore::new(SystemClock::shared())))
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             keep: Keep::Memory,
+            name: String::new(),
             release: catalog::LAST_RELEASE,
             controllers: "*".to_owned(),
             listen: None,
@@ -76,6 +88,7 @@ pub struct Server {
     started: Option<Started>,
     /// Resolves when the controllers have ended.
     controllers: Option<oneshot::Receiver<()>>,
+    flags: ServeFlags,
     clock: SharedClock,
     kubeconfig: Option<String>,
     // Keys and certificates; removed last.
@@ -91,6 +104,13 @@ struct Flags {
 impl Server {
     /// Starts a server and waits until it is ready.
     pub async fn start(options: Options) -> Result<Self, StartError> {
+        let mut server = Self::launch(options).await?;
+        server.ready().await?;
+        Ok(server)
+    }
+
+    /// Starts a server that answers at once and has yet to become ready; see [`Server::ready`].
+    pub async fn launch(options: Options) -> Result<Self, StartError> {
         let wrong = |it: &dyn fmt::Display| StartError(it.to_string());
         let folder = tempfile::Builder::new().prefix("convoy-").tempdir().map_err(|it| wrong(&it))?;
         let flags = flags(&options, &folder)?;
@@ -106,19 +126,24 @@ impl Server {
             match options.keep {
                 Keep::Memory => Ok(Storage::Memory(MemoryStore::new(Arc::clone(&clock)))),
                 Keep::In(_) => Storage::open(&flags.storage, &clock).await,
+                Keep::Shared(store) => Ok(Storage::Shared(store)),
             }
         };
         let open_files = machine::raise_open_files();
         let started = serve::start(&flags, checked, storage, listener, open_files, &clock).await;
         let started = started.map_err(|it| wrong(&it))?;
-        let mut server =
-            Self { started: Some(started), controllers: None, clock, kubeconfig: None, _folder: folder };
-        let ended = server.started().finish(&flags, &server.clock).await.map_err(|it| wrong(&it))?;
-        server.controllers = Some(ended);
-        if let Some(path) = &flags.serving.write_kubeconfig {
-            server.kubeconfig = Some(std::fs::read_to_string(path).map_err(|it| wrong(&it))?);
-        }
-        Ok(server)
+        let kubeconfig = match &flags.serving.write_kubeconfig {
+            Some(path) => Some(std::fs::read_to_string(path).map_err(|it| wrong(&it))?),
+            None => None,
+        };
+        Ok(Self { started: Some(started), controllers: None, flags, clock, kubeconfig, _folder: folder })
+    }
+
+    /// Joins the other servers on its store, if any, and waits until this one is ready; or says why it may not be.
+    pub async fn ready(&mut self) -> Result<(), StartError> {
+        let ended = self.started().finish(&self.flags, &self.clock).await;
+        self.controllers = Some(ended.map_err(|it| StartError(it.to_string()))?);
+        Ok(())
     }
 
     /// A client inside this process, with all rights and `default` as its namespace.
@@ -132,6 +157,11 @@ impl Server {
         user.groups = groups.iter().map(|it| (*it).to_owned()).collect();
         user.add_authenticated_group();
         kube::Client::new(Local::new(self.started().server.chain(), user), "default")
+    }
+
+    /// What this server knows of the others.
+    pub fn status(&self) -> station::View {
+        self.started().server.registry().station().view()
     }
 
     /// The URL, if it listens.
@@ -151,8 +181,17 @@ impl Server {
 
     /// Finishes what is being answered, ends all tasks and removes what was made for this server.
     pub async fn stop(mut self) {
-        if let (Some(started), Some(ended)) = (self.started.take(), self.controllers.take()) {
+        if let Some(started) = self.started.take() {
+            // Without controllers there is nothing to wait for.
+            let ended = self.controllers.take().unwrap_or_else(|| oneshot::channel().1);
             serve::drain(started, Duration::ZERO, &self.clock, ended).await;
+        }
+    }
+
+    /// Ends everything at once, as a crash would: nothing is finished and the others are not told.
+    pub fn crash(mut self) {
+        if let Some(started) = self.started.take() {
+            started.abandon();
         }
     }
 
@@ -179,8 +218,13 @@ fn flags(options: &Options, folder: &TempDir) -> Result<ServeFlags, StartError> 
     let path = |name: &str| folder.path().join(name).display().to_string();
     let listen = options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
     let data = match &options.keep {
-        Keep::Memory => path("data"),
+        Keep::Memory | Keep::Shared(_) => path("data"),
         Keep::In(folder) => folder.display().to_string(),
+    };
+    // Servers on one store must not have the same name.
+    let name = match options.name.as_str() {
+        "" => format!("embedded-{:08x}", rand::random::<u32>()),
+        name => name.to_owned(),
     };
     let mut args = vec![
         "convoy".to_owned(),
@@ -190,6 +234,7 @@ fn flags(options: &Options, folder: &TempDir) -> Result<ServeFlags, StartError> 
         format!("--secure-port={}", listen.port()),
         format!("--emulated-version={}", options.release),
         format!("--controllers={}", options.controllers),
+        format!("--hostname-override={name}"),
     ];
     if options.listen.is_some() {
         args.push(format!("--write-kubeconfig={}", path("kubeconfig")));

@@ -11,6 +11,10 @@ pub enum Exit {
     Failed,
     /// 2: it was asked for in a wrong way.
     Usage,
+    /// 3: not safe, or not agreed on.
+    Unsafe,
+    /// 4: it could not be told.
+    Unknown,
 }
 
 impl From<Exit> for ExitCode {
@@ -19,6 +23,8 @@ impl From<Exit> for ExitCode {
             Exit::Ok => 0,
             Exit::Failed => 1,
             Exit::Usage => 2,
+            Exit::Unsafe => 3,
+            Exit::Unknown => 4,
         })
     }
 }
@@ -41,6 +47,11 @@ impl Failure {
     /// It was asked for in a wrong way.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, message: message.into() }
+    }
+
+    /// It is not safe, or not agreed on.
+    pub fn unsafe_to(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Unsafe, message: message.into() }
     }
 
     /// It could not be done, for this reason and those behind it.

@@ -4,6 +4,10 @@ use std::{net::IpAddr, path::PathBuf};
 
 use clap::{ArgAction, Args};
 use controllers::Selection;
+use fleet::{
+    cluster::{Agreement, Guarantee},
+    stored::Allowed,
+};
 use meta::Release;
 
 use crate::{duration::GoDuration, logging::LogFormat};
@@ -17,6 +21,8 @@ pub struct ServeFlags {
     pub serving: ServingFlags,
     #[command(flatten)]
     pub api: ApiFlags,
+    #[command(flatten)]
+    pub fleet: FleetFlags,
     #[command(flatten)]
     pub controllers: ControllerFlags,
     #[command(flatten)]
@@ -35,11 +41,26 @@ pub struct ServeFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Storage")]
 pub struct StorageFlags {
-    /// Keep objects in this directory, in the embedded store. One server at a time [default: ./convoy-data]
+    /// Keep objects in this directory, in the embedded store. One process at a time [default: ./convoy-data]
     #[arg(long, value_name = "DIR", conflicts_with = "etcd_servers")]
     pub data_dir: Option<PathBuf>,
 
-    /// Keep objects in etcd instead: the members' URLs (scheme://host:port), separated by commas
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
+
+    /// How often history is dropped, in either store; at least this much is kept. 0 keeps all of it
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(300))]
+    pub etcd_compaction_interval: GoDuration,
+
+    /// How long events are kept
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(3600))]
+    pub event_ttl: GoDuration,
+}
+
+/// Which etcd, and how to be believed there.
+#[derive(Clone, Debug, Args)]
+pub struct EtcdFlags {
+    /// Objects are in etcd instead: the members' URLs (scheme://host:port), separated by commas
     #[arg(long, value_name = "URL,...", value_delimiter = ',')]
     pub etcd_servers: Vec<String>,
 
@@ -58,14 +79,6 @@ pub struct StorageFlags {
     /// The key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
-
-    /// How often history is dropped, in either store; at least this much is kept. 0 keeps all of it
-    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(300))]
-    pub etcd_compaction_interval: GoDuration,
-
-    /// How long events are kept
-    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(3600))]
-    pub event_ttl: GoDuration,
 }
 
 /// Where clients find the server, and what it shows them.
@@ -144,13 +157,50 @@ pub struct ApiFlags {
     pub allow_unenforced_policies: bool,
 }
 
+/// How several servers of one cluster agree.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Several servers")]
+pub struct FleetFlags {
+    /// How the servers of a cluster agree on the version in which a resource is stored: vote (all write the selected
+    /// one, which moves when all vote for another) or report (each writes its own). Recorded by the first server; a
+    /// server with another value stays unready [default: what is recorded, else vote]
+    #[arg(long, value_name = "vote|report")]
+    pub storage_version_agreement: Option<Agreement>,
+
+    /// What is promised of every write: strict (it is in the version that was agreed on when it was committed) or loose
+    /// (within a minute). Recorded by the first server [default: what is recorded, else strict]
+    #[arg(long, value_name = "strict|loose")]
+    pub storage_version_guarantee: Option<Guarantee>,
+
+    /// How long a server that does not answer counts as a member
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(10))]
+    pub member_lease_duration: GoDuration,
+
+    /// How long the others wait for a server that left, before they move on to a version that it did not vote for
+    #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(60))]
+    pub departure_settle_time: GoDuration,
+
+    /// Take part although objects are stored that this release cannot read: RESOURCE/VERSION, such as
+    /// deviceclasses.resource.k8s.io/v1; may be given several times. They stay unreadable here
+    #[arg(long, value_name = "RESOURCE/VERSION", value_delimiter = ',')]
+    pub allow_undecodable: Vec<Allowed>,
+
+    /// The address under which other servers reach this one [default: the advertised address]
+    #[arg(long, value_name = "IP", requires = "peer_advertise_port")]
+    pub peer_advertise_ip: Option<IpAddr>,
+
+    /// The port under which other servers reach this one [default: the port it listens on]
+    #[arg(long, value_name = "PORT", requires = "peer_advertise_ip")]
+    pub peer_advertise_port: Option<u16>,
+}
+
 /// What keeps the cluster in order.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Controllers")]
 pub struct ControllerFlags {
     /// The controllers to run: * is all, NAME switches one on, -NAME switches one off, separated by commas. There are
-    /// clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, serviceaccount and
-    /// serviceaccount-token
+    /// clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, serviceaccount,
+    /// serviceaccount-token and storage-version-gc
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = Selection::parse,
           allow_hyphen_values = true)]
     pub controllers: Selection,

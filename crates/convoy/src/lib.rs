@@ -4,17 +4,22 @@
 //! Deliberately not here: anything that a library crate can do; this crate only puts them together.
 //! Start reading at `cli`, then `serve`; for embedding at [`Server::start`] and docs/embedding.md.
 
+mod agreement;
 mod cli;
+mod cluster;
+mod counting;
 mod duration;
 mod embed;
 mod failure;
 mod flags;
+mod hold;
 mod kubeconfig;
 mod logging;
 mod machine;
 mod serve;
 mod settings;
 mod snapshot;
+mod status;
 mod storage;
 mod up;
 mod version;
@@ -23,6 +28,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 pub use embed::{Keep, Options, Server, StartError};
 pub use meta::Release;
+pub use store::SharedStore;
 
 /// Runs the command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use crate::{
+    counting::Counting,
     failure::Failure,
     flags::ServeFlags,
     logging::{self, Volume},
@@ -96,6 +97,7 @@ pub struct Started {
     pub url: String,
     /// By what clients recognise this server, where that is known.
     root_ca: Option<Arc<str>>,
+    metrics: Arc<Metrics>,
 }
 
 async fn serve(
@@ -122,10 +124,12 @@ async fn serve(
                 tokio::select! {
                     () = signals.next() => {}
                     why = server.registry().cache().failed() => ended = Err(Failure::failed(why)),
+                    why = server.registry().station().ended() => ended = Err(Failure::failed(why)),
                 }
             }
             Err(error) => ended = Err(Failure::because(&error)),
         },
+        why = server.registry().station().ended() => ended = Err(Failure::failed(why)),
         () = signals.next() => {}
     }
     let delay = flags.serving.shutdown_delay_duration.0;
@@ -158,7 +162,7 @@ pub async fn start(
     let lifecycle = Lifecycle::new();
 
     let settings =
-        settings_of(flags, checked, &storage, pki.as_ref(), &tls, &metrics, clock, address.port())?;
+        settings_of(flags, checked, &storage, pki.as_ref(), &tls, &metrics, clock, &listener, address)?;
     let server =
         Server::build(settings, storage.shared(), Arc::clone(clock), Arc::clone(&metrics), lifecycle.clone())
             .await
@@ -176,10 +180,11 @@ pub async fn start(
         lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(clock)));
     }
     let limits = Limits { connections: connections(open_files), ..Limits::default() };
+    let counted = Arc::clone(&metrics);
     let serving = listener.map(|listener| {
-        tokio::spawn(listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, metrics))
+        tokio::spawn(listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, counted))
     });
-    Ok(Started { server, storage, lifecycle, serving, address, url, root_ca })
+    Ok(Started { server, storage, lifecycle, serving, address, url, root_ca, metrics })
 }
 
 impl Started {
@@ -191,7 +196,7 @@ impl Started {
         flags: &ServeFlags,
         clock: &SharedClock,
     ) -> Result<oneshot::Receiver<()>, Failure> {
-        self.server.finish_start().await.map_err(|it| Failure::because(&it))?;
+        self.server.finish_start_or_refuse().await.map_err(|it| Failure::because(&it))?;
         let (live, ended) = oneshot::channel();
         start_controllers(flags, self, clock, live);
         Ok(ended)
@@ -217,6 +222,7 @@ fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock,
     let mut setup = controllers::Setup::new(Arc::new(move || now.now()));
     setup.selection = flags.controllers.controllers.clone();
     setup.root_ca.clone_from(&started.root_ca);
+    setup.observe = Arc::new(Counting(Arc::clone(&started.metrics)));
     setup.election = Some(controllers::Election::new(identity(flags, &started.storage)));
     let lifecycle = started.lifecycle.clone();
     started.lifecycle.tasks().spawn("controllers", async move {
@@ -229,10 +235,10 @@ fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock,
 /// Who runs controllers. An embedded store has one server at a time, so after a crash the next one is the same and need
 /// not wait for the lease of its predecessor; on etcd there may be another server on this machine.
 fn identity(flags: &ServeFlags, storage: &Storage) -> String {
-    let name = flags.serving.hostname_override.clone().unwrap_or_else(machine::hostname);
+    let name = settings::hostname(&flags.serving);
     match storage {
         Storage::Embedded(..) | Storage::Memory(_) => name,
-        Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
+        Storage::Shared(_) | Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
     }
 }
 
@@ -243,7 +249,7 @@ pub async fn drain(
     clock: &SharedClock,
     controllers_ended: oneshot::Receiver<()>,
 ) {
-    let Started { server, storage, lifecycle, serving, address: _, url: _, root_ca: _ } = started;
+    let Started { server, storage, lifecycle, serving, address: _, url: _, root_ca: _, metrics: _ } = started;
     tracing::info!(requests = lifecycle.requests(), "stopping");
     lifecycle.leave();
     let _ = tokio::time::timeout(LAST_TASKS, controllers_ended).await;
@@ -256,6 +262,8 @@ pub async fn drain(
     {
         tracing::error!("the listener panicked");
     }
+    // Nobody asks for a write any more: only now may others go on without this server.
+    server.leave().await;
     server.close();
     lifecycle.stop();
     if !lifecycle.tasks().ended(LAST_TASKS).await {
@@ -274,13 +282,15 @@ fn settings_of(
     tls: &Arc<Tls>,
     metrics: &Arc<Metrics>,
     clock: &SharedClock,
-    port: u16,
+    listener: &Option<TcpListener>,
+    address: SocketAddr,
 ) -> Result<Settings, Failure> {
+    let advertised = SocketAddr::new(settings::advertised(&flags.serving), address.port());
     let (token_issuer, token_verifier) = settings::service_account_tokens(&flags.authentication, pki)?;
     let trusted = Arc::clone(tls);
     Ok(Settings {
         catalog: checked.catalog,
-        server_address: SocketAddr::new(settings::advertised(&flags.serving), port).to_string(),
+        server_address: advertised.to_string(),
         event_ttl: flags.storage.event_ttl.0,
         allow_unenforced_policies: flags.api.allow_unenforced_policies,
         admission_plugins: checked.admission_plugins,
@@ -298,6 +308,7 @@ fn settings_of(
         request_timeout: flags.requests.request_timeout.0,
         min_request_timeout: Duration::from_secs(flags.requests.min_request_timeout),
         snapshots: storage.snapshots(),
+        fleet: settings::fleet(flags, listener.as_ref().map(|_| advertised), storage.is_exclusive(), pki),
         store_health: storage.health(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -13,10 +13,14 @@ use access::{
 };
 use admission::Plugins;
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
+use controllers::Controller;
+use fleet::cluster::Wanted;
 use server::{
     audit::Auditor,
     audit_log::{AuditLog, Destination, Rotation},
+    membership::FleetSettings,
     metrics::Metrics,
+    peers::Peers,
     pki::{Pki, ServingNames},
     tls::TlsFiles,
 };
@@ -24,7 +28,7 @@ use store::SharedClock;
 
 use crate::{
     failure::Failure,
-    flags::{ApiFlags, AuditFlags, AuthenticationFlags, ServeFlags, ServingFlags},
+    flags::{ApiFlags, AuditFlags, AuthenticationFlags, FleetFlags, ServeFlags, ServingFlags},
     machine,
     storage::DEFAULT_DATA_DIR,
 };
@@ -84,7 +88,7 @@ fn catalog(flags: &ApiFlags) -> Result<Catalog, Failure> {
 
 /// Where keys and certificates are made.
 pub fn cert_dir(flags: &ServeFlags) -> PathBuf {
-    match (&flags.serving.cert_dir, flags.storage.etcd_servers.is_empty()) {
+    match (&flags.serving.cert_dir, flags.storage.etcd.etcd_servers.is_empty()) {
         (Some(folder), _) => folder.clone(),
         (None, true) => flags.storage.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()).join("pki"),
         (None, false) => PathBuf::from("./convoy-pki"),
@@ -106,6 +110,51 @@ pub fn advertised(flags: &ServingFlags) -> IpAddr {
         .or_else(|| (!bind.is_unspecified()).then_some(bind))
         .or_else(machine::outbound_address)
         .unwrap_or(IpAddr::from([127, 0, 0, 1]))
+}
+
+/// What this server is called among several.
+pub fn hostname(flags: &ServingFlags) -> String {
+    flags.hostname_override.clone().unwrap_or_else(machine::hostname)
+}
+
+/// How the server takes part in a cluster of several. `listens` is where clients are told that it does.
+pub fn fleet(
+    flags: &ServeFlags,
+    listens: Option<SocketAddr>,
+    is_exclusive: bool,
+    pki: Option<&Pki>,
+) -> FleetSettings {
+    let FleetFlags {
+        storage_version_agreement: agreement,
+        storage_version_guarantee: guarantee,
+        member_lease_duration,
+        departure_settle_time,
+        allow_undecodable,
+        peer_advertise_ip,
+        peer_advertise_port,
+    } = flags.fleet.clone();
+    for allowed in &allow_undecodable {
+        tracing::warn!(%allowed, "objects in this version may stay unreadable, as --allow-undecodable says");
+    }
+    let peer_address = match (peer_advertise_ip, peer_advertise_port) {
+        (Some(ip), Some(port)) => Some(SocketAddr::new(ip, port)),
+        _ => listens,
+    };
+    FleetSettings {
+        peer_address: peer_address.map(|it| it.to_string()),
+        wanted: Wanted { agreement, guarantee },
+        lease: member_lease_duration.0,
+        settle: departure_settle_time.0,
+        allowed: allow_undecodable,
+        is_exclusive,
+        collects: flags.controllers.controllers.has(Controller::StorageVersionGc),
+        peers: pki.map(|it| Peers {
+            ca: it.ca.clone(),
+            certificate: it.front_proxy_certificate.clone(),
+            key: it.front_proxy_key.clone(),
+        }),
+        ..FleetSettings::named(hostname(&flags.serving))
+    }
 }
 
 /// The names that the self-made serving certificate is valid for.

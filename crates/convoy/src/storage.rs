@@ -22,6 +22,8 @@ pub enum Storage {
     Embedded(EmbeddedStore, PathBuf),
     /// In this process, and gone with it.
     Memory(MemoryStore),
+    /// Handed in by whoever embeds the server, perhaps for several at once.
+    Shared(SharedStore),
     /// In etcd; the result of the last check.
     Etcd(EtcdStore, Arc<Mutex<Result<(), String>>>),
 }
@@ -29,7 +31,7 @@ pub enum Storage {
 impl Storage {
     /// Opens what the flags ask for.
     pub async fn open(flags: &StorageFlags, clock: &SharedClock) -> Result<Self, Failure> {
-        if flags.etcd_servers.is_empty() {
+        if flags.etcd.etcd_servers.is_empty() {
             let folder = flags.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into());
             let interval = flags.etcd_compaction_interval.0;
             let compaction_interval = (!interval.is_zero()).then_some(interval);
@@ -38,11 +40,11 @@ impl Storage {
             return Ok(Self::Embedded(store, folder));
         }
         let config = EtcdConfig {
-            ca: flags.etcd_cafile.clone(),
-            cert: flags.etcd_certfile.clone(),
-            key: flags.etcd_keyfile.clone(),
-            prefix: flags.etcd_prefix.clone(),
-            ..EtcdConfig::new(flags.etcd_servers.clone(), Arc::clone(clock))
+            ca: flags.etcd.etcd_cafile.clone(),
+            cert: flags.etcd.etcd_certfile.clone(),
+            key: flags.etcd.etcd_keyfile.clone(),
+            prefix: flags.etcd.etcd_prefix.clone(),
+            ..EtcdConfig::new(flags.etcd.etcd_servers.clone(), Arc::clone(clock))
         };
         let store = EtcdStore::connect(config).await.map_err(|it| Failure::because(&it))?;
         Ok(Self::Etcd(store, Arc::new(Mutex::new(Ok(())))))
@@ -53,7 +55,16 @@ impl Storage {
         match self {
             Self::Embedded(store, _) => SharedStore::new(store.clone()),
             Self::Memory(store) => SharedStore::new(store.clone()),
+            Self::Shared(store) => store.clone(),
             Self::Etcd(store, _) => SharedStore::new(store.clone()),
+        }
+    }
+
+    /// Whether no other process can be using the store at the same time.
+    pub fn is_exclusive(&self) -> bool {
+        match self {
+            Self::Embedded(..) | Self::Memory(_) => true,
+            Self::Shared(_) | Self::Etcd(..) => false,
         }
     }
 
@@ -67,7 +78,7 @@ impl Storage {
                     Health::ReadOnly(why) => Err(why),
                 })
             }
-            Self::Memory(_) => Box::new(|| Ok(())),
+            Self::Memory(_) | Self::Shared(_) => Box::new(|| Ok(())),
             Self::Etcd(_, last) => {
                 let last = Arc::clone(last);
                 Box::new(move || last.lock().clone())
@@ -79,7 +90,7 @@ impl Storage {
     pub fn snapshots(&self) -> Option<Snapshots> {
         match self {
             Self::Embedded(store, folder) => Some(snapshot::of(store.clone(), folder.clone())),
-            Self::Memory(_) | Self::Etcd(..) => None,
+            Self::Memory(_) | Self::Shared(_) | Self::Etcd(..) => None,
         }
     }
 
@@ -105,7 +116,7 @@ impl Storage {
     pub async fn close(&self) {
         match self {
             Self::Embedded(store, _) => store.close().await,
-            Self::Memory(_) | Self::Etcd(..) => {}
+            Self::Memory(_) | Self::Shared(_) | Self::Etcd(..) => {}
         }
     }
 }

@@ -144,6 +144,6 @@ mod tests {
             Ready { address: SocketAddr::from(([127, 0, 0, 1], 6443)), url: "https://127.0.0.1:6443" };
         let text = welcome(&ready, Release::v1(36), Path::new("./d"), Path::new("/x/admin.kubeconfig"));
         assert!(text.contains("export KUBECONFIG=/x/admin.kubeconfig\n"), "{text}");
-        assert!(default_serve_flags().storage.etcd_servers.is_empty());
+        assert!(default_serve_flags().storage.etcd.etcd_servers.is_empty());
     }
 }

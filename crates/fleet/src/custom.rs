@@ -11,6 +11,8 @@
 //!
 //! Deliberately not here: definitions as objects, and conversion between versions.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use meta::StorageVersion;
 use store::Revision;
@@ -23,6 +25,8 @@ use crate::{
 /// What the definition of a custom resource says of its versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Definition {
+    /// Tells it from an earlier definition of the same resource.
+    pub uid: Arc<str>,
     /// When it was last written.
     pub revision: Revision,
     /// The version with `storage: true`.
@@ -59,6 +63,11 @@ pub fn plan(
         }
         _ => {}
     }
+    if next.definition_uid.as_deref() != Some(&*definition.uid) {
+        // The entries are about an earlier definition: nobody has seen this one yet.
+        next.entries.clear();
+        next.definition_uid = Some(definition.uid.clone());
+    }
     let report = reporter.map(|it| definition.report(it));
     agree::prune(&mut next, members, now, report.as_ref());
     // Votes that nobody counts need not be remembered.
@@ -87,11 +96,13 @@ pub fn retire(record: &FenceRecord, deleted: Revision, now: Timestamp) -> FenceR
     next
 }
 
-/// The members that have not reported the definition yet; when there is none, it is Established.
+/// The members that have not reported the definition yet; when there is none, it is Established. A change of the
+/// definition that leaves its versions alone need not be reported again.
 pub fn awaited(record: Option<&FenceRecord>, members: &Members, definition: &Definition) -> Vec<Identity> {
     let has_reported = |it: &crate::MemberRecord| {
         record.is_some_and(|record| {
-            record.definition >= Some(definition.revision)
+            record.definition_uid.as_deref() == Some(&*definition.uid)
+                && record.selection.as_ref() == Some(&definition.storage)
                 && record.own_entry(&it.identity, &it.incarnation).is_some()
         })
     };

@@ -4,6 +4,8 @@
 //! version of the bytes. All entries name the common version while there is one, so nothing else can be committed.
 //! Deliberately not here: how the record changes; see [`crate::agree`] and [`crate::custom`].
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use meta::{GroupResource, StorageVersion};
 use serde::{Deserialize, Serialize};
@@ -36,6 +38,9 @@ pub struct FenceRecord {
     /// The revision of the definition that `selection` was taken from; custom resources only.
     #[serde(with = "serial::maybe_revision", default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Revision>,
+    /// The uid of that definition, so that entries about an earlier one are not taken for reports of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition_uid: Option<Arc<str>>,
     /// What all entries name, once every counted member had an entry.
     #[serde(with = "serial::maybe_version", default, skip_serializing_if = "Option::is_none")]
     pub common: Option<StorageVersion>,
@@ -150,6 +155,7 @@ impl FenceRecord {
             resource: resource.clone(),
             selection: None,
             definition: None,
+            definition_uid: None,
             common: None,
             epoch: Epoch::new(revision.get()),
             condition: Condition {

@@ -37,7 +37,7 @@ pub mod stored;
 mod testing;
 pub mod write;
 
-pub use encoding::{Encoding, Encodings};
+pub use encoding::Encoding;
 pub use fence::{Entry, FenceRecord};
 pub use identity::{Epoch, Identity, Incarnation};
 pub use member::{MemberRecord, Members};

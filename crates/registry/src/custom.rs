@@ -4,8 +4,9 @@
 //! collection is opened and its kind joins the table of kinds ([`follow`]). From then on its objects go through the
 //! same verbs as all others; where a step asks for the schema, it is asked of [`Custom`].
 //!
-//! **Guarantees.** Every put of a custom object requires the definition at the revision that the put was encoded by: a
-//! put that commits after the storage version was changed is in the new one. `status.storedVersions` is never untrue.
+//! **Guarantees.** Every put of a custom object requires the definition at the revision that the put was encoded by, and
+//! the fence that all servers share ([`report`]): a put that commits after the storage version was changed is in the new
+//! one, whichever server it came through. `status.storedVersions` is never untrue.
 //! Deliberately not here: HTTP. The server hands in how conversion webhooks are called ([`Webhooks`]).
 
 pub(crate) mod accept;
@@ -13,9 +14,11 @@ pub(crate) mod columns;
 pub(crate) mod convert;
 pub(crate) mod definition;
 pub(crate) mod follow;
+mod install;
 mod names;
 pub(crate) mod prepare;
 mod present;
+mod report;
 pub(crate) mod rules;
 pub(crate) mod scale;
 mod stored;
@@ -27,7 +30,7 @@ use cache::Item;
 use catalog::{Schemas, Served};
 use meta::{ApiVersion, FieldError, GroupResource, GroupVersion, Status, Value};
 use schema::{
-    custom::{Node, types_of},
+    custom::{Node, fill, types_of},
     model::{Schema, TypeId},
 };
 use store::{Require, Revision};
@@ -35,8 +38,10 @@ use store::{Require, Revision};
 pub use convert::{Call, ClientConfig, NoWebhooks, Webhooks};
 pub use definition::ScalePaths;
 pub use follow::Follower;
+pub use report::{custom_prefix, definition_key};
 
 pub(crate) use columns::Printed;
+pub(crate) use install::Installer;
 pub(crate) use present::Presenter;
 
 use crate::{Registry, Target, strategy::Special};
@@ -89,6 +94,8 @@ pub(crate) enum Conversion {
 /// The schema of one version.
 pub(crate) struct Shape {
     pub(crate) root: Node,
+    /// An object without a status has one by default: it is dropped from new objects, and then filled in.
+    pub(crate) fills_status: bool,
     /// As apply sees it.
     types: OnceLock<(Arc<Schema>, TypeId)>,
 }
@@ -117,7 +124,7 @@ impl Custom {
     }
 
     /// What ties a put to this very state of the definition.
-    pub(crate) fn fence(&self) -> Require {
+    pub(crate) fn as_stored(&self) -> Require {
         Require::At(self.stored.key().clone(), self.stored.revision())
     }
 
@@ -185,12 +192,16 @@ fn compile(text: &[u8], n_versions: usize) -> Vec<Shape> {
     let definition: Value = serde_json::from_slice(text).unwrap_or_default();
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
     let schemas = versions.into_iter().flatten().map(|it| it.pointer("/schema/openAPIV3Schema"));
-    let mut shapes: Vec<Shape> = schemas
-        .map(|schema| Shape {
-            root: Node::compile(schema.unwrap_or(&Value::Null)).into_root(),
-            types: OnceLock::new(),
-        })
-        .collect();
-    shapes.resize_with(n_versions, || Shape { root: Node::default().into_root(), types: OnceLock::new() });
+    let mut shapes: Vec<Shape> =
+        schemas.map(|schema| Shape::of(Node::compile(schema.unwrap_or(&Value::Null)).into_root())).collect();
+    shapes.resize_with(n_versions, || Shape::of(Node::default().into_root()));
     shapes
+}
+
+impl Shape {
+    fn of(root: Node) -> Self {
+        let mut bare = Value::Object(meta::Map::new());
+        fill(&root, &mut bare);
+        Self { root, fills_status: bare.get("status").is_some(), types: OnceLock::new() }
+    }
 }

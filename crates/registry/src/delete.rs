@@ -258,6 +258,7 @@ impl Registry {
         body: &Value,
     ) -> Result<Bytes, Status> {
         let finalizers = body.get("spec").and_then(|it| it.get("finalizers")).cloned();
+        self.check_unserved(target, finalizers.as_ref()).await?;
         let written = self
             .modify(target, options, |old| {
                 let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;

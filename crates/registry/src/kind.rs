@@ -10,7 +10,7 @@ use std::{
 
 use cache::{Cache, Collection, CollectionSpec};
 use catalog::{Catalog, Definition, Schemas, Served};
-use meta::{ApiVersion, GroupKind, GroupResource, GroupVersion, Release, StorageVersion};
+use meta::{ApiVersion, GroupKind, GroupResource, Release};
 use parking_lot::RwLock;
 use store::Key;
 
@@ -177,15 +177,6 @@ impl Kinds {
     /// The release that this server stands in for.
     pub fn release(&self) -> Release {
         self.release
-    }
-
-    /// The versions this release stores its resources in.
-    pub fn storage_versions(catalog: &Catalog) -> impl Iterator<Item = (GroupResource, StorageVersion)> + '_ {
-        catalog.definitions().iter().filter_map(|it| {
-            let storage: &GroupVersion = it.storage.as_ref()?;
-            let resource = GroupResource::new(it.group.clone(), it.resource.clone());
-            Some((resource, StorageVersion::new(storage.to_string())))
-        })
     }
 
     /// One resource.

@@ -5,6 +5,7 @@
 //! Deliberately not here: HTTP, authentication and authorization, engines.
 //! Start reading at [`write`](mod@write); each verb reads as a list of steps.
 
+pub mod census;
 pub mod continue_token;
 pub mod convert;
 pub mod custom;
@@ -27,13 +28,14 @@ pub mod strategy;
 pub mod table;
 pub mod target;
 pub mod unenforced;
+pub mod unserved;
 pub mod watch;
 pub mod write;
 
 use std::{sync::Arc, time::Duration};
 
 use cache::Cache;
-use fleet::Encodings;
+use station::Station;
 use store::{SharedClock, SharedStore};
 
 pub use defaults::Defaults;
@@ -51,10 +53,12 @@ pub use write::{Patch, WriteOptions};
 
 /// All verbs on all kinds, over one store and its cache.
 pub struct Registry {
-    pub(crate) kinds: Kinds,
+    pub(crate) kinds: Arc<Kinds>,
+    pub(crate) installer: Arc<custom::Installer>,
     pub(crate) store: SharedStore,
     pub(crate) cache: Cache,
-    pub(crate) encodings: Arc<Encodings>,
+    /// Says in which version objects are stored, and what proves it.
+    pub(crate) station: Station,
     pub(crate) clock: SharedClock,
     pub(crate) config: RegistryConfig,
     pub(crate) event_leases: events::EventLeases,
@@ -78,13 +82,15 @@ impl Registry {
         kinds: Kinds,
         store: SharedStore,
         cache: Cache,
-        encodings: Arc<Encodings>,
+        station: Station,
         clock: SharedClock,
         config: RegistryConfig,
     ) -> Self {
         let event_leases = events::EventLeases::new(config.event_ttl);
         let webhooks = Arc::new(custom::NoWebhooks);
-        Self { kinds, store, cache, encodings, clock, config, event_leases, webhooks }
+        let kinds = Arc::new(kinds);
+        let installer = Arc::new(custom::Installer { kinds: Arc::clone(&kinds), cache: cache.clone() });
+        Self { kinds, installer, store, cache, station, clock, config, event_leases, webhooks }
     }
 
     /// The same, with a way to call conversion webhooks.
@@ -102,6 +108,11 @@ impl Registry {
     /// The cache that reads are served from.
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// This server's place among the others.
+    pub fn station(&self) -> &Station {
+        &self.station
     }
 
     /// The clock of this server.

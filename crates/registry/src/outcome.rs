@@ -1,6 +1,7 @@
 //! What a write led to, and store failures in the API's words.
 
 use bytes::Bytes;
+use fleet::gate::Shut;
 use meta::{Reason, Status};
 use store::{CommitError, LeaseError, ReadError};
 
@@ -58,4 +59,9 @@ pub(crate) fn read_failed(error: &ReadError) -> Status {
 pub(crate) fn lease_failed(error: &LeaseError) -> Status {
     tracing::warn!(%error, "the store gives no lease");
     Status::unavailable("the store takes no writes at the moment; see the server's log and /readyz", 5)
+}
+
+/// 503: the version to write is not agreed on yet, or this server may not write.
+pub(crate) fn shut(shut: &Shut) -> Status {
+    Status::unavailable(shut.to_string(), shut.retry_after())
 }

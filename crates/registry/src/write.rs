@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use cache::Item;
-use meta::{GroupVersion, Status, StorageVersion, Value, object};
+use meta::{GroupVersion, Status, Value, object};
 use schema::{
     check::FieldValidation,
     model::{Schema, TypeId},
@@ -30,9 +30,7 @@ use admit::Admit;
 use decode::BodyKind;
 use encode::Encoded;
 
-use crate::{
-    Defaults, Kind, Registry, Target, Written, custom, limits, outcome, rules, serve, strategy::Special,
-};
+use crate::{Defaults, Registry, Target, Written, custom, limits, outcome, rules, serve, strategy::Special};
 
 /// What all writes have in common.
 #[derive(Clone, Copy)]
@@ -381,7 +379,7 @@ impl Registry {
         if is_finished(target, object) {
             return self.remove_finished(target, options, item, object).await;
         }
-        let (value, _) = self.encoded(target, object, Some(item)).await?;
+        let value = self.encoded(&mut target.clone(), object, Some(item)).await?.0;
         let entry = Entry {
             key: target.key(),
             value,
@@ -417,7 +415,7 @@ impl Registry {
         let mut target = target.clone();
         for _ in 0..limits::MAX_ATTEMPTS {
             // The version agreed on, and the fence that proves it when the store commits.
-            let (bytes, fence) = self.encoded(&target, object, was).await?;
+            let (bytes, fences) = self.encoded(&mut target, object, was).await?;
             if bytes.len() > limits::MAX_OBJECT_BYTES {
                 return Err(Status::too_large(format!("limit is {}", limits::MAX_OBJECT_BYTES)).into());
             }
@@ -428,16 +426,17 @@ impl Registry {
                 Some(lease) => txn.put_leased(&key, bytes.clone(), lease),
                 None => txn.put(&key, bytes.clone()),
             };
-            txn.require.extend(fence);
+            txn.require.extend(fences);
             match self.store.commit(txn).await {
                 Ok(revision) => return Ok(self.text_of(&target, key, bytes, revision).await?),
-                // The definition changed: what is stored now is encoded as it says now.
-                Err(CommitError::Unmet { failed: 1, mut current, .. }) => {
-                    let definition = current.pop().flatten();
-                    target.kind = self.refenced(&target, &state, definition.as_ref()).await?;
-                }
-                Err(CommitError::Unmet { current, .. }) => {
+                Err(CommitError::Unmet { failed: 0, current, .. }) => {
                     return Err(Setback::Raced(current.into_iter().next().flatten()));
+                }
+                // The definition or the agreement changed: what is stored now is encoded as they say now.
+                Err(CommitError::Unmet { failed, mut current, revision }) => {
+                    let found = current.swap_remove(failed);
+                    // Boxed: it is rare, and every write would carry its size.
+                    Box::pin(self.refenced(&mut target, &state, failed, found.as_ref(), revision)).await?;
                 }
                 Err(error) => {
                     if matches!(error, CommitError::NoLease(_)) {
@@ -451,41 +450,47 @@ impl Registry {
     }
 
     fn encoding(&self, target: &Target) -> Result<fleet::Encoding, Status> {
-        self.encodings.encoding(&target.kind.resource).map_err(|it| Status::unavailable(it.to_string(), 1))
+        self.station.encoding(&target.kind.definition.record).map_err(|it| outcome::shut(&it))
     }
 
-    /// The bytes to store, and what proves that they are in the right version.
+    /// The bytes to store, and what proves that they are in the right version: of a custom object first its definition,
+    /// then the fence. The kind is brought up to date where the fence asks for it.
     async fn encoded(
         &self,
-        target: &Target,
+        target: &mut Target,
         object: &Value,
         was: Option<&Item>,
-    ) -> Result<(Bytes, Option<Require>), Status> {
-        let Some(custom) = target.kind.custom.as_deref() else {
+    ) -> Result<(Bytes, Vec<Require>), Status> {
+        if target.kind.custom.is_none() {
             let Encoded { bytes, encoding } = self.encode(target, object, was)?;
-            return Ok((bytes, encoding.fence));
-        };
-        let version = StorageVersion::new(custom.storage.to_string());
-        let bytes = self.custom_to_storage(custom, object, &version).await?;
-        Ok((bytes, Some(custom.fence())))
+            return Ok((bytes, encoding.fence.into_iter().collect()));
+        }
+        let (custom, encoding) = self.custom_encoding(target).await?;
+        let bytes = self.custom_to_storage(&custom, object, &encoding.version).await?;
+        Ok((bytes, [custom.as_stored()].into_iter().chain(encoding.fence).collect()))
     }
 
-    /// The kind as its definition says now, after a put of it was refused by its fence.
+    /// Goes on after a put was refused by what proves its version: `failed` says which requirement it was.
     async fn refenced(
         &self,
-        target: &Target,
+        target: &mut Target,
         state: &Require,
-        definition: Option<&Entry>,
-    ) -> Result<Arc<Kind>, Status> {
-        let Some(custom) = target.kind.custom.as_deref() else {
-            return Err(Status::unavailable("the storage version is being agreed on", 1));
-        };
-        let kind = self.renewed(custom, &target.kind.resource, definition).await?;
-        let is_ending = kind.custom.as_ref().is_some_and(|it| it.is_terminating);
-        if is_ending && matches!(state, Require::Absent(_)) {
-            return Err(custom::terminating(target));
+        failed: usize,
+        found: Option<&Entry>,
+        revision: Revision,
+    ) -> Result<(), Status> {
+        if let Some(custom) = target.kind.custom.clone()
+            && failed == 1
+        {
+            target.kind = self.renewed(&custom, &target.kind.resource, found).await?;
+            let is_ending = target.kind.custom.as_ref().is_some_and(|it| it.is_terminating);
+            if is_ending && matches!(state, Require::Absent(_)) {
+                return Err(custom::terminating(target));
+            }
+            return Ok(());
         }
-        Ok(kind)
+        let record = &target.kind.definition.record;
+        self.station.after_failed_put(record, found, revision).await.map_err(|it| outcome::shut(&it))
     }
 
     async fn remove_finished(

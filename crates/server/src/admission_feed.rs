@@ -123,9 +123,13 @@ impl World for Cluster {
         })
     }
 
-    fn convert(&self, resource: &GroupResource, object: &Value, to: &GroupVersion) -> Result<Value, Status> {
-        let kind = self.0.kinds().get(resource).ok_or_else(Status::no_such_resource)?;
-        Ok(kind.converter().convert(object.clone(), &to.to_string()))
+    fn convert<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+        object: &'a Value,
+        to: &'a GroupVersion,
+    ) -> BoxFuture<'a, Result<Value, Status>> {
+        Box::pin(self.0.convert(resource, object, to))
     }
 }
 

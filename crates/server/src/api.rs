@@ -76,6 +76,11 @@ async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status>
         // Upstream answers GET only.
         return Err(Status::method_not_allowed());
     }
+    if is_servers_own(call, verb) {
+        call.registry.item(&call.target)?;
+        let why = "the status of StorageVersions is written by the servers themselves";
+        return Err(Status::forbidden(&call.target.kind.resource, &call.path.name, why));
+    }
     match (subresource, verb) {
         ("", Verb::Create) if call.served.definition.is_stored() => write::create(call, body).await,
         ("", Verb::Create) => reviews::create(call, body).await,
@@ -255,6 +260,14 @@ impl Call<'_> {
     pub(crate) fn resource(&self) -> &GroupResource {
         &self.target.kind.resource
     }
+}
+
+/// Whether this would change what servers say about themselves: nobody else may, whatever their rights.
+fn is_servers_own(call: &Call<'_>, verb: Verb) -> bool {
+    let definition = &call.served.definition;
+    call.path.subresource == "status"
+        && matches!(verb, Verb::Update | Verb::Patch)
+        && (&*definition.group, &*definition.resource) == ("internal.apiserver.k8s.io", "storageversions")
 }
 
 /// Reads a body to its end, or 413.

@@ -22,7 +22,7 @@ use crate::{
     listen::{Handler, Peer},
     metrics::{Metrics, RequestKey},
     request::{Query, RequestInfo},
-    transcode,
+    storage_gate, transcode,
 };
 
 /// Everything that requests go through, for one server.
@@ -107,6 +107,7 @@ impl Chain {
         let result = async {
             let _slot = admit(self, exchange, &caller)?; // before work is done, also before authorization
             authorize::step(self, exchange, &caller)?;
+            storage_gate::step(self, exchange, &caller)?; // writes wait until their version is reported
             deadline::step(self, exchange, self.dispatch.route(exchange, &caller, body, &mut record)).await
         }
         .await;

@@ -21,6 +21,7 @@ use crate::{
     body::RequestBody,
     chain::{Caller, Exchange},
     documents::ServedDocuments,
+    fleet_api,
     health::Checks,
     lifecycle::Lifecycle,
     metrics::{Metrics, RequestKey, WatchGuard},
@@ -66,6 +67,9 @@ impl Dispatch {
         match segments.as_slice() {
             ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
             ["convoy", "snapshot"] => crate::snapshot::save(self, exchange).await,
+            ["convoy", "hold"] => fleet_api::hold(self, exchange, caller, body).await,
+            ["convoy", "identity"] if exchange.method == Method::GET => fleet_api::identity(self, exchange),
+            ["convoy", "status"] if exchange.method == Method::GET => fleet_api::status(self, exchange),
             _ if is_gapped(path) => self.unknown_path(&segments),
             ["version"] | ["api" | "apis", ..] if exchange.method != Method::GET => {
                 self.wrong_method(&segments)

@@ -11,7 +11,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use catalog::{
-    Catalog, Gate, Group, Served, Verb,
+    Catalog, Definition, Gate, Group, Served, Verb,
     discovery::{self, Documents, GroupDiscovery, ResourceDiscovery, SubresourceDiscovery, VersionDiscovery},
     openapi::{self, OpenApi},
 };
@@ -40,8 +40,8 @@ pub(crate) struct ServedDocuments {
     catalog: Arc<Catalog>,
     registry: Arc<Registry>,
     server_address: String,
-    /// With the number of changes that they show.
-    newest: ArcSwapOption<(u64, Arc<Documents>)>,
+    /// With the numbers of changes that they show: of what users define, and of what is stored.
+    newest: ArcSwapOption<((u64, u64), Arc<Documents>)>,
 }
 
 impl ServedDocuments {
@@ -51,7 +51,7 @@ impl ServedDocuments {
 
     /// Discovery as of now.
     pub(crate) fn discovery(&self) -> Arc<Documents> {
-        let changes = self.registry.kinds().changes();
+        let changes = (self.registry.kinds().changes(), self.registry.station().moves());
         if let Some(newest) = &*self.newest.load()
             && newest.0 == changes
         {
@@ -63,7 +63,12 @@ impl ServedDocuments {
     }
 
     fn build(&self) -> Documents {
-        let mut groups = discovery::builtin(&self.catalog, |it| it.storage.clone());
+        // What is really written, which may be older than what this release prefers.
+        let stored = |it: &Definition| {
+            let agreed = self.registry.station().version(&it.record);
+            agreed.and_then(|it| GroupVersion::parse(it.as_str())).or_else(|| it.storage.clone())
+        };
+        let mut groups = discovery::builtin(&self.catalog, stored);
         let has_hash = self.catalog.gates().enabled(Gate::StorageVersionHash);
         for kind in self.registry.kinds().custom() {
             let Some(custom) = &kind.custom else { continue };

@@ -5,10 +5,12 @@
 //! Start reading at [`Metrics`]; `series` is the part that every request passes.
 
 mod admission;
+mod fleet;
 mod labels;
 mod process;
 mod series;
 mod text;
+mod work;
 
 use std::{fmt, time::Duration};
 
@@ -19,9 +21,9 @@ use prometheus_client::{
 };
 use store::SharedClock;
 
-pub use self::series::RequestKey;
 use self::{
     admission::AdmissionSeries,
+    fleet::FleetSeries,
     labels::{
         AuthResult, Build, Check, CheckOutcome, LongRunning, Operation, Plugin, RequestKind, Resource,
         Termination, Watched,
@@ -29,6 +31,7 @@ use self::{
     process::Process,
     series::RequestSeries,
 };
+pub use self::{fleet::FleetSummary, series::RequestKey, work::WorkSeries};
 
 /// `Content-Type` of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -61,6 +64,8 @@ pub struct Metrics {
     health: Family<Check, Gauge>,
     health_total: Family<CheckOutcome, Counter>,
     admission: AdmissionSeries,
+    fleet: FleetSeries,
+    work: WorkSeries,
     process: Process,
     before_render: Mutex<Vec<BeforeRender>>,
     /// Audit events that were written.
@@ -102,6 +107,8 @@ impl Metrics {
             family(r, "kubernetes_build_info", "The version of this server, in labels");
         build.get_or_create(&Build::new(git_version, release)).set(1);
         let admission = AdmissionSeries::register(r);
+        let fleet = FleetSeries::register(r);
+        let work = WorkSeries::register(r);
         let process = Process::register(r, clock.now());
         let audit_events = single(r, "apiserver_audit_event", "Audit events that were written");
         let tls_handshake_errors = single(r, "apiserver_tls_handshake_errors", "TLS handshakes that failed");
@@ -123,6 +130,8 @@ impl Metrics {
             health,
             health_total,
             admission,
+            fleet,
+            work,
             process,
             before_render: Mutex::default(),
             audit_events,
@@ -188,6 +197,11 @@ impl Metrics {
         let status = if healthy { "success" } else { "error" };
         let Check { name, r#type } = label;
         self.health_total.get_or_create(&CheckOutcome { name, status, r#type }).inc();
+    }
+
+    /// What controllers in this process count.
+    pub fn work(&self) -> &WorkSeries {
+        &self.work
     }
 
     /// Called before every rendering, to set what nobody counts along the way.

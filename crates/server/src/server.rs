@@ -1,20 +1,20 @@
 //! One server, put together: from a store and settings to a chain that answers.
 //!
-//! Two phases: [`Server::build`] makes everything and reads what is stored; [`Server::finish_start`] writes what a
-//! cluster must have and opens the gates of `/readyz`.
+//! Two phases: [`Server::build`] makes everything and reads what is stored; [`Server::finish_start`] joins the other
+//! servers, writes what a cluster must have and opens the gates of `/readyz`.
 //! Deliberately not here: flags, files, signals and sockets; the binary hands in what it read.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use access::{Authorizer, Mode, Rbac, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
 use admission::{Admission, Plugin, Plugins};
 use bytes::Bytes;
 use cache::{Cache, CacheConfig};
 use catalog::Catalog;
-use fleet::Encodings;
 use meta::{Release, Status};
 use registry::{Kinds, Registry, RegistryConfig};
 use serde_json::json;
+use station::Station;
 use store::{SharedClock, SharedStore};
 
 use crate::{
@@ -26,10 +26,12 @@ use crate::{
     dispatch::Dispatch,
     documents::ServedDocuments,
     health::{Checks, Gate, Scope},
+    identity_lease,
     inflight::{InFlightLimits, RequestKind},
     lifecycle::Lifecycle,
     local::Local,
-    metrics::Metrics,
+    membership::{self, Around, FleetSettings},
+    metrics::{FleetSummary, Metrics},
     rbac_feed,
     service_account::TokenSettings,
     snapshot::Snapshots,
@@ -43,6 +45,9 @@ pub const BINARY_RELEASE: Release = catalog::LAST_RELEASE;
 
 /// How often a system namespace that somebody deleted is put back, as upstream.
 const NAMESPACES_EVERY: Duration = Duration::from_secs(60);
+
+/// Between attempts to write what a cluster must have.
+const START_RETRY: Duration = Duration::from_millis(50);
 
 /// Everything a server is told.
 pub struct Settings {
@@ -84,6 +89,8 @@ pub struct Settings {
     pub min_request_timeout: Duration,
     /// Online snapshots, where the store has them.
     pub snapshots: Option<Snapshots>,
+    /// How it takes part in a cluster of several servers.
+    pub fleet: FleetSettings,
     /// Whether the store itself takes writes.
     pub store_health: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
@@ -95,6 +102,7 @@ pub struct Server {
     rbac: Arc<Rbac>,
     webhooks: InForce,
     release: Release,
+    fleet: FleetSettings,
     namespaces_done: Gate,
     roles_done: Gate,
     lifecycle: Lifecycle,
@@ -109,6 +117,9 @@ pub enum StartError {
     /// What users have defined could not be taken over.
     #[error("the custom resource definitions could not be read: {0}")]
     Definitions(Status),
+    /// It may not take part with what is stored, or with what the others do.
+    #[error("{0}")]
+    Refused(String),
     /// What a cluster must have could not be written.
     #[error("the system objects could not be written: {0}")]
     Bootstrap(Status),
@@ -128,13 +139,14 @@ impl Server {
         let specs = Kinds::collections(&catalog);
         let cache = Cache::start(store.clone(), clock.clone(), CacheConfig::default(), specs).await?;
         let kinds = Kinds::new(&catalog, &cache);
-        let encodings = Arc::new(Encodings::of(Kinds::storage_versions(&catalog)));
+        let fleet = settings.fleet;
+        let station = Station::new(fleet.config(&catalog), store.clone(), clock.clone());
         let config = RegistryConfig {
             event_ttl: settings.event_ttl,
             allow_unenforced_policies: settings.allow_unenforced_policies,
             namespace_lifecycle: settings.admission_plugins.has(Plugin::NamespaceLifecycle),
         };
-        let registry = Registry::new(kinds, store, cache.clone(), encodings, clock.clone(), config);
+        let registry = Registry::new(kinds, store, cache.clone(), station.clone(), clock.clone(), config);
         let registry = Arc::new(registry.with_webhooks(Arc::new(ConversionWebhooks::new())));
         let definitions = registry.load_definitions().await.map_err(StartError::Definitions)?;
         lifecycle.tasks().spawn("custom resource definitions", definitions.run());
@@ -155,9 +167,12 @@ impl Server {
         checks.add("etcd", Scope::Everywhere, store_health);
         let watched = cache.clone();
         checks.add("informer-sync", Scope::Readiness, move || watched.health());
+        checks.add("poststarthook/built-in-resources-storage-version-updater", Scope::Readiness, move || {
+            station.health()
+        });
         let namespaces_done =
-            checks.gate("poststarthook/start-system-namespaces-controller", Scope::Everywhere);
-        let roles_done = checks.gate("poststarthook/rbac/bootstrap-roles", Scope::Everywhere);
+            checks.gate("poststarthook/start-system-namespaces-controller", Scope::Readiness);
+        let roles_done = checks.gate("poststarthook/rbac/bootstrap-roles", Scope::Readiness);
 
         let limits =
             InFlightLimits::new(settings.max_requests_inflight, settings.max_mutating_requests_inflight);
@@ -211,7 +226,7 @@ impl Server {
             clock,
             request_timeout: settings.request_timeout,
         });
-        Ok(Self { chain, registry, rbac, webhooks, release, namespaces_done, roles_done, lifecycle })
+        Ok(Self { chain, registry, rbac, webhooks, release, fleet, namespaces_done, roles_done, lifecycle })
     }
 
     /// What answers requests.
@@ -243,9 +258,13 @@ impl Server {
         self.webhooks.settled().await;
     }
 
-    /// Writes what a cluster must have, then calls itself ready.
+    /// Joins the other servers, reports what it stores, writes what a cluster must have, then calls itself ready.
+    /// A server that may not take part waits here until it may.
     pub async fn finish_start(&self) -> Result<(), StartError> {
-        bootstrap::namespaces(&self.registry).await.map_err(StartError::Bootstrap)?;
+        self.start_station();
+        let station = self.registry.station();
+        station.joined().await;
+        self.until_available(|| bootstrap::namespaces(&self.registry)).await?;
         self.namespaces_done.done();
         let (registry, clock) = (Arc::clone(&self.registry), self.registry.clock().clone());
         self.lifecycle.tasks().spawn("system namespaces", async move {
@@ -256,10 +275,62 @@ impl Server {
                 }
             }
         });
-        bootstrap::roles(&self.registry, self.release).await.map_err(StartError::Bootstrap)?;
+        self.until_available(|| bootstrap::roles(&self.registry, self.release)).await?;
         self.roles_done.done();
+        station.until(|it| it.health().is_ok()).await;
         self.lifecycle.ready();
+        let registry = Arc::clone(&self.registry);
+        self.lifecycle
+            .tasks()
+            .spawn("leftovers", async move { membership::tell_of_leftovers(&registry).await });
         Ok(())
+    }
+
+    /// The same for callers that cannot wait: a server that may not take part says why.
+    pub async fn finish_start_or_refuse(&self) -> Result<(), StartError> {
+        self.start_station();
+        self.registry.station().joined_or_refused().await.map_err(StartError::Refused)?;
+        self.finish_start().await
+    }
+
+    fn start_station(&self) {
+        let Self { registry, chain, fleet, lifecycle, .. } = self;
+        let (around, records) = Around::of(registry, Arc::clone(&chain.metrics), fleet.peers.clone());
+        let tasks = lifecycle.tasks();
+        if !registry.station().start(Arc::new(around), |name, task| tasks.spawn(name, task)) {
+            return;
+        }
+        tasks.spawn(
+            "fleet records to write down",
+            membership::record(Arc::downgrade(chain), Arc::downgrade(registry), records),
+        );
+        if chain.dispatch.catalog.gates().enabled(catalog::Gate::ApiServerIdentity) {
+            tasks.spawn("identity lease", identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()));
+        }
+    }
+
+    /// Tries again while the answer is that it is too early.
+    async fn until_available<F: Future<Output = Result<(), Status>>>(
+        &self,
+        work: impl Fn() -> F,
+    ) -> Result<(), StartError> {
+        loop {
+            match work().await {
+                Err(status) if matches!(status.code, 503 | 504) => {
+                    tracing::debug!(%status, "what a cluster must have cannot be written yet");
+                    self.registry.clock().sleep(START_RETRY).await;
+                }
+                done => return done.map_err(StartError::Bootstrap),
+            }
+        }
+    }
+
+    /// Leaves the other servers. Requests must have been drained before; nothing is written afterwards.
+    pub async fn leave(&self) {
+        if self.registry.station().is_member() {
+            identity_lease::remove(&self.registry).await;
+        }
+        self.registry.station().leave().await;
     }
 
     /// Stops following the store. After this nothing is served.
@@ -278,6 +349,8 @@ fn observe(metrics: &Arc<Metrics>, registry: &Arc<Registry>, limits: &InFlightLi
         for kind in [RequestKind::ReadOnly, RequestKind::Mutating] {
             metrics.set_in_flight(kind.label(), limits.count(kind));
         }
+        let (members, agreed, disagreed, open, closed) = registry.station().summary();
+        metrics.set_fleet(FleetSummary { members, agreed, disagreed, open, closed });
         for kind in registry.kinds().all() {
             if let Some(collection) = kind.collection() {
                 metrics.set_storage_objects(&kind.resource.to_string(), collection.len());

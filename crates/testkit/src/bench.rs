@@ -5,7 +5,9 @@
 //! could write with the same libraries, the yardstick for the rest.
 
 pub mod ceiling;
+mod custom;
 pub mod fanout;
+mod fleet;
 pub mod load;
 mod objects;
 pub mod plan;

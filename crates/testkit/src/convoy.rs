@@ -30,6 +30,8 @@ pub struct Options {
     pub store: StoreChoice,
     /// Further flags, as given on the command line.
     pub flags: Vec<String>,
+    /// Keys and certificates that several servers share; its own without.
+    pub certs: Option<PathBuf>,
 }
 
 /// Where the server keeps its objects.
@@ -54,13 +56,20 @@ pub struct Convoy {
 impl Options {
     #[must_use]
     pub fn embedded(binary: &str) -> Options {
-        Options { binary: binary.into(), store: StoreChoice::Embedded, flags: Vec::new() }
+        Options { binary: binary.into(), store: StoreChoice::Embedded, flags: Vec::new(), certs: None }
     }
 
     #[must_use]
     pub fn etcd(binary: &str, endpoint: &str, prefix: &str) -> Options {
         let store = StoreChoice::Etcd { endpoint: endpoint.to_owned(), prefix: prefix.to_owned() };
-        Options { binary: binary.into(), store, flags: Vec::new() }
+        Options { binary: binary.into(), store, flags: Vec::new(), certs: None }
+    }
+
+    /// Shares keys and certificates with others that are given the same directory.
+    #[must_use]
+    pub fn certs(mut self, folder: &Path) -> Options {
+        self.certs = Some(folder.to_owned());
+        self
     }
 
     #[must_use]
@@ -154,7 +163,7 @@ impl Convoy {
     }
 
     pub fn cert_dir(&self) -> PathBuf {
-        self.home.path().join("certs")
+        self.options.certs.clone().unwrap_or_else(|| self.home.path().join("certs"))
     }
 
     /// The temporary directory, for files of the test itself.
@@ -228,10 +237,19 @@ impl Convoy {
 
     /// Resident memory of the process in KiB.
     pub fn resident_kib(&self) -> Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that was resident since the process started, in KiB.
+    pub fn peak_kib(&self) -> Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &'static str) -> Result<u64> {
         let pid = self.pid().context("the server does not run")?;
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).context("VmRSS")?;
-        line.trim().trim_end_matches(" kB").trim().parse().context("VmRSS must be a number")
+        let line = status.lines().find_map(|it| it.strip_prefix(field)).context(field)?;
+        line.trim().trim_end_matches(" kB").trim().parse().context(field)
     }
 
     /// Processor time the process has used.

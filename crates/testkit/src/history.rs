@@ -4,4 +4,5 @@
 //! histories that must fail: a checker that accepts everything proves nothing.
 
 pub mod durability;
+pub mod encoding;
 pub mod watch;

@@ -349,5 +349,8 @@ fn a_version_of_another_release_cannot_be_read() {
         ingest(&spec, &Interner::default(), &entry).map(|it| it.storage_version().to_string())
     };
     assert_eq!(read("example.com/v1beta1").as_deref(), Ok("example.com/v1beta1"));
-    assert_eq!(read("example.com/v2").err(), Some(Unreadable::UnknownVersion));
+    assert_eq!(
+        read("example.com/v2").err(),
+        Some(Unreadable::UnknownVersion(StorageVersion::new("example.com/v2")))
+    );
 }

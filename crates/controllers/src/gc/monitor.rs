@@ -113,6 +113,7 @@ impl Monitors {
     }
 
     fn is_incomplete(shared: &Shared, why: String) {
+        shared.ctx.observe.undiscovered();
         if shared.kinds().is_ok() {
             warn!(why, "discovery is incomplete: nothing is collected until it is complete again");
         }

@@ -121,6 +121,7 @@ fn content_remaining(seen: &Seen) -> Option<(&'static str, String)> {
         })
         .collect();
     left.sort();
+    left.extend(seen.unserved.clone());
     let message = format!("Some resources are remaining: {}", left.join(", "));
     (!left.is_empty()).then_some(("SomeResourcesRemain", message))
 }
@@ -178,6 +179,10 @@ mod tests {
         ];
         check(&seen, &expect);
         seen.content.clear();
+        seen.unserved = Some("2 keys nobody serves".to_owned());
+        let remaining = "Some resources are remaining: 2 keys nobody serves";
+        check(&seen, &[("NamespaceContentRemaining", "SomeResourcesRemain", remaining)]);
+        seen.unserved = None;
         seen.content.insert(resource("", "pods"), Err("later".to_owned()));
         seen.deletions.insert(resource("", "secrets"), Err("forbidden".to_owned()));
         let failed = "Failed to delete all resource types, 2 remaining: forbidden, later";

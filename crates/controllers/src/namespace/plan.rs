@@ -1,7 +1,7 @@
 //! What to do next about a namespace that is being deleted. No clock, no I/O: everything known is in [`Seen`].
 //!
-//! Rules that ask for more knowledge before a namespace may go (other servers, keys that nobody serves) belong into
-//! [`plan`]: as a reason to wait.
+//! Rules that ask for more knowledge before a namespace may go (other servers) belong into [`plan`]: as a reason to
+//! wait. Keys that nobody serves are the server's to see; it refuses the last step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,12 +49,15 @@ pub(crate) struct Seen {
     pub(crate) content: BTreeMap<Resource, Result<Content, String>>,
     /// What this pass has asked the server to delete, and how that went.
     pub(crate) deletions: BTreeMap<Resource, Result<(), String>>,
+    /// What the server said of content that nobody serves.
+    pub(crate) unserved: Option<String>,
 }
 
 impl Seen {
     pub(crate) fn new(namespace: &str, discovered: Result<Vec<Resource>, Undiscovered>) -> Self {
         let namespace = namespace.to_owned();
-        Self { namespace, discovered, content: BTreeMap::new(), deletions: BTreeMap::new() }
+        let (content, deletions) = (BTreeMap::new(), BTreeMap::new());
+        Self { namespace, discovered, content, deletions, unserved: None }
     }
 
     /// Why the content is not known or not gone, in upstream's words.

@@ -12,6 +12,10 @@ fn named(names: &[&str]) -> impl Stream<Item = String> {
     stream::iter(names).chain(stream::pending())
 }
 
+fn counted() -> Counted {
+    Counted { controller: "test", observe: Arc::new(crate::observe::Nobody) }
+}
+
 /// Runs passes for this long, and returns which objects they were about.
 async fn run_for<P>(limit: Duration, names: &[&str], pass: impl Fn(String, usize) -> P) -> Vec<String>
 where
@@ -23,7 +27,7 @@ where
         let n_earlier = seen.borrow().iter().filter(|it| **it == name).count() - 1;
         pass(name, n_earlier)
     };
-    let _ = tokio::time::timeout(limit, work("test", AT_ONCE, named(names), reconcile)).await;
+    let _ = tokio::time::timeout(limit, work(counted(), AT_ONCE, named(names), reconcile)).await;
     seen.into_inner()
 }
 
@@ -39,7 +43,7 @@ async fn a_change_during_a_pass_leads_to_one_more() {
         tokio::time::sleep(half * 2).await;
         Ok(Next::OnChange)
     };
-    let _ = tokio::time::timeout(half * 20, work("test", AT_ONCE, triggers, reconcile)).await;
+    let _ = tokio::time::timeout(half * 20, work(counted(), AT_ONCE, triggers, reconcile)).await;
     assert_eq!(passes.get(), 2);
 }
 
@@ -85,4 +89,52 @@ async fn a_pass_that_succeeds_starts_the_pauses_over() {
         }
     });
     assert_eq!(seen.await.len(), 12);
+}
+
+/// Everything that is counted, as text.
+#[derive(Default)]
+struct Tally(std::sync::Mutex<Vec<String>>);
+
+impl crate::Observe for Tally {
+    fn queued(&self, controller: &'static str) {
+        self.note(format!("{controller} queued"));
+    }
+    fn unqueued(&self, controller: &'static str) {
+        self.note(format!("{controller} unqueued"));
+    }
+    fn begins(&self, controller: &'static str, waited: Duration) {
+        self.note(format!("{controller} begins after {waited:?}"));
+    }
+    fn ended(&self, controller: &'static str, took: Duration, has_failed: bool) {
+        self.note(format!("{controller} ended after {took:?}, failed: {has_failed}"));
+    }
+    fn retried(&self, controller: &'static str) {
+        self.note(format!("{controller} retried"));
+    }
+    fn undiscovered(&self) {}
+    fn leads(&self, _: &str, _: bool) {}
+}
+
+impl Tally {
+    fn note(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn passes_are_counted_and_what_waits_when_the_work_stops_is_not_forgotten() {
+    let tally = Arc::new(Tally::default());
+    let counted = Counted { controller: "test", observe: tally.clone() };
+    let reconcile = |name: String| async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if name == "a" { Err(Error::Unknown("no".to_owned())) } else { Ok(Next::OnChange) }
+    };
+    let limit = Duration::from_millis(1100);
+    let _ = tokio::time::timeout(limit, work(counted, 1, named(&["a", "b", "c"]), reconcile)).await;
+    let noted = tally.0.lock().unwrap();
+    let n = |what: &str| noted.iter().filter(|it| it.contains(what)).count();
+    assert_eq!((n("queued") - n("unqueued"), n("unqueued")), (3, 3), "{noted:?}");
+    assert_eq!((n("begins after 0ns"), n("begins after 1s"), n("begins")), (1, 1, 2), "{noted:?}");
+    assert_eq!((n("ended after 1s, failed: true"), n("ended")), (1, 1), "{noted:?}");
+    assert_eq!(n("retried"), 1, "{noted:?}");
 }

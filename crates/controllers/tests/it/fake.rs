@@ -26,6 +26,8 @@ pub struct State {
     pub faults: Vec<(&'static str, u16)>,
     pub has_aggregated_discovery: bool,
     pub freshness: &'static str,
+    /// There is content that nobody serves.
+    pub has_unserved_content: bool,
     /// Everything asked, watches and lists of namespaces apart.
     pub log: Vec<String>,
     events: VecDeque<(u64, Value)>,
@@ -52,6 +54,7 @@ impl Fake {
             faults: Vec::new(),
             has_aggregated_discovery: true,
             freshness: "Current",
+            has_unserved_content: false,
             log: Vec::new(),
             events: VecDeque::new(),
         })))
@@ -175,6 +178,12 @@ impl State {
     }
 
     fn put(&mut self, path: &str, body: &Value) -> (u16, Value) {
+        if path.ends_with("finalize") && self.has_unserved_content {
+            let mut refused = status(409);
+            refused["message"] = json!("keys that no server serves: 2 under /registry/relics/");
+            refused["details"] = json!({"causes": [{"reason": "UnservedContent", "message": "2"}]});
+            return (409, refused);
+        }
         let mut namespace = self.namespace.clone().unwrap();
         if body["metadata"]["resourceVersion"] != namespace["metadata"]["resourceVersion"] {
             return (409, status(409));

@@ -134,3 +134,18 @@ async fn namespaces_that_are_not_deleted_are_not_touched() {
     tokio::time::sleep(std::time::Duration::from_secs(600)).await;
     fake.with(|it| assert_eq!(it.log, Vec::<String>::new()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn content_that_nobody_serves_is_told_and_waited_for() {
+    let fake = Fake::new();
+    fake.with(|it| it.has_unserved_content = true);
+    fake.run("namespace");
+    let told = "Some resources are remaining: keys that no server serves: 2 under /registry/relics/";
+    fake.until(|it| it.trouble("NamespaceContentRemaining") == Some(told)).await;
+    tokio::time::sleep(std::time::Duration::from_secs(90)).await;
+    fake.with(|it| {
+        assert!(!it.is_gone());
+        it.has_unserved_content = false;
+    });
+    fake.until(|it| it.is_gone()).await;
+}

@@ -13,7 +13,7 @@ fn defaults_are_kube_apiservers_where_it_has_them() {
     let flags = parse(&[]);
     assert_eq!(flags.serving.secure_port, 6443);
     assert_eq!(flags.serving.bind_address, IpAddr::from([0, 0, 0, 0]));
-    assert_eq!(flags.storage.etcd_prefix, "/registry");
+    assert_eq!(flags.storage.etcd.etcd_prefix, "/registry");
     assert_eq!(flags.storage.etcd_compaction_interval.to_string(), "5m0s");
     assert_eq!(flags.storage.event_ttl.to_string(), "1h0m0s");
     assert_eq!(flags.requests.max_requests_inflight, 400);
@@ -48,13 +48,13 @@ fn flags_are_read() {
         "-v",
         "4",
     ]);
-    assert_eq!(flags.storage.etcd_servers, ["http://a:1", "http://b:2", "http://c:3"]);
+    assert_eq!(flags.storage.etcd.etcd_servers, ["http://a:1", "http://b:2", "http://c:3"]);
     assert!(!flags.authentication.anonymous_auth && flags.api.allow_unenforced_policies);
     assert_eq!(flags.api.emulated_version, meta::Release::v1(33));
     assert_eq!(flags.authentication.service_account_issuer, ["https://a", "https://b"]);
     assert_eq!(
         flags.controllers.controllers.to_string(),
-        "clusterrole-aggregation,expiry,garbage-collector,root-ca-cert-publisher,serviceaccount,serviceaccount-token"
+        "clusterrole-aggregation,expiry,garbage-collector,root-ca-cert-publisher,serviceaccount,serviceaccount-token,storage-version-gc"
     );
     assert_eq!(flags.logging.verbosity, 4);
     assert_eq!(cert_dir(&flags), Path::new("./convoy-pki"));

@@ -1,5 +1,7 @@
 //! kubectl as a user types it, on both stores. Loud when there is none.
 
+mod custom;
+
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -74,7 +76,9 @@ fn run(convoy: &Convoy, test: &str) {
     selection(&kubectl);
     watching(&kubectl);
     files(&kubectl);
-    custom_resources(&kubectl);
+    custom::resources(&kubectl);
+    custom::cascades(&kubectl);
+    custom::namespaces(&kubectl);
     rights(&kubectl);
 }
 
@@ -278,84 +282,6 @@ fn lists(kubectl: &Kubectl<'_>) {
     let said = kubectl.refused(&format!("-n shop create -f {}", write("wrong-list.yaml", "datta")));
     assert!(said.contains("unknown field \"datta\" in io.k8s.api.core.v1.ConfigMap"), "{said}");
     kubectl.ok(&format!("-n shop delete -f {good}"));
-}
-
-/// A definition as people write it, and what kubectl does with its objects.
-const GADGETS: &str = "apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: gadgets.shop.example}
-spec:
-  group: shop.example
-  scope: Namespaced
-  names: {plural: gadgets, kind: Gadget, shortNames: [gd], categories: [all]}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    selectableFields: [{jsonPath: .spec.colour}]
-    additionalPrinterColumns:
-    - {name: Colour, type: string, jsonPath: .spec.colour}
-    - {name: Size, type: integer, jsonPath: .spec.replicas, priority: 1}
-    subresources:
-      status: {}
-      scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}
-    schema:
-      openAPIV3Schema:
-        type: object
-        description: A gadget of the shop.
-        properties:
-          spec:
-            type: object
-            properties:
-              colour: {type: string, default: grey, description: What it is painted with.}
-              replicas: {type: integer, minimum: 0}
-          status:
-            type: object
-            properties:
-              replicas: {type: integer}
-";
-
-fn custom_resources(kubectl: &Kubectl<'_>) {
-    let write = |name: &str, text: &str| {
-        let path = kubectl.convoy.home().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let crd = write("crd.yaml", GADGETS);
-    assert!(kubectl.ok(&format!("apply -f {crd}")).contains("gadgets.shop.example created"));
-    kubectl.ok("wait --for=condition=Established --timeout=30s crd/gadgets.shop.example");
-    assert!(kubectl.ok(&format!("apply -f {crd}")).contains("unchanged"));
-    assert!(kubectl.ok("get crd").contains("gadgets.shop.example"));
-    let gadget = |name: &str, colour: &str| {
-        let text = format!(
-            "apiVersion: shop.example/v1\nkind: Gadget\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{replicas: 2, colour: {colour}}}\n"
-        );
-        write(&format!("{name}.yaml"), &text)
-    };
-    let (one, two) = (gadget("one", "red"), gadget("two", "blue"));
-    assert!(kubectl.ok(&format!("apply --server-side -f {one}")).contains("serverside-applied"));
-    assert!(kubectl.ok(&format!("apply -f {two}")).contains("created"));
-    assert!(kubectl.ok(&format!("apply -f {two}")).contains("unchanged"));
-    let green = gadget("two", "green");
-    assert!(kubectl.ok(&format!("apply -f {green}")).contains("configured"));
-    assert!(kubectl.ok(&format!("apply -f {}", gadget("two", "blue"))).contains("configured"));
-    let wide = kubectl.ok("-n shop get gd -o wide");
-    assert!(wide.contains("COLOUR") && wide.contains("SIZE") && wide.contains("red"), "{wide}");
-    assert!(!kubectl.ok("-n shop get gadgets").contains("SIZE"));
-    let blue = kubectl.ok("-n shop get gadgets --field-selector spec.colour=blue -o name");
-    assert_eq!(blue.trim(), "gadget.shop.example/two");
-    assert!(kubectl.ok("-n shop get all -o name").contains("gadget.shop.example/one"));
-    let explained = kubectl.ok("explain gadget.spec.colour");
-    assert!(explained.contains("What it is painted with."), "{explained}");
-    assert!(kubectl.ok("-n shop scale gadget/one --replicas=5").contains("scaled"));
-    assert_eq!(kubectl.ok("-n shop get gadget one -o 'jsonpath={.spec.replicas}'"), "5");
-    let refused = kubectl.refused("-n shop patch gadget one --type=merge -p '{\"spec\":{\"replicas\":-1}}'");
-    assert!(refused.contains("should be greater than or equal to 0"), "{refused}");
-    assert!(kubectl.ok("-n shop delete gadget one").contains("deleted"));
-    kubectl.ok("delete crd gadgets.shop.example --timeout=30s");
-    // kubectl remembers for hours what there was, and asks for it.
-    kubectl.refused("-n shop get gadgets");
-    assert!(kubectl.refused("get crd gadgets.shop.example").contains("NotFound"));
 }
 
 fn rights(kubectl: &Kubectl<'_>) {

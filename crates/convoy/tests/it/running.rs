@@ -138,7 +138,7 @@ async fn a_snapshot_can_be_restored() -> Result<()> {
 #[tokio::test]
 async fn two_servers_share_one_etcd() -> Result<()> {
     let Some((_etcd, first)) = fixture::on_etcd().await else { return Ok(()) };
-    let mut options = Options::embedded(BINARY);
+    let mut options = Options::embedded(BINARY).flag("--hostname-override=second");
     options.store = StoreChoice::Etcd { endpoint: _etcd.url(), prefix: "/registry".to_owned() };
     let second = Convoy::start(options).await?;
     let objects = "/api/v1/namespaces/default/configmaps";

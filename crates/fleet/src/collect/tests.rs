@@ -89,6 +89,7 @@ fn a_deleted_definition_takes_the_mirror_and_with_the_last_key_the_record() {
 fn a_definition_that_exists_keeps_its_record() {
     let all = versions(&[V1, V2]);
     let definition = Definition {
+        uid: "u".into(),
         revision: Revision::new(5),
         storage: StorageVersion::new(V1),
         versions: all.clone(),

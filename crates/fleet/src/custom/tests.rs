@@ -11,7 +11,13 @@ use crate::{
 fn definition(revision: u64, storage: &str) -> Definition {
     let all = versions(&[V1, V2]);
     let storage = StorageVersion::new(storage);
-    Definition { revision: Revision::new(revision), storage, versions: all.clone(), served: all }
+    Definition {
+        uid: "u1".into(),
+        revision: Revision::new(revision),
+        storage,
+        versions: all.clone(),
+        served: all,
+    }
 }
 
 fn reporter(name: &str) -> Reporter {
@@ -79,4 +85,16 @@ fn a_deleted_definition_leaves_nobody_who_may_write() {
     let anew = planned(Some(&retired), &members, "a", &definition(20, V2)).unwrap().record;
     assert!(anew.epoch >= a.epoch);
     assert_eq!(anew.entries.len(), 1);
+}
+
+#[test]
+fn reports_of_an_earlier_definition_do_not_establish_a_new_one() {
+    let (members, first) = (two(), definition(5, V1));
+    let one = planned(None, &members, "a", &first).unwrap().record;
+    let both = planned(Some(&one), &members, "b", &first).unwrap().record;
+    assert!(awaited(Some(&both), &members, &first).is_empty());
+    let anew = Definition { uid: "u2".into(), ..definition(9, V1) };
+    assert_eq!(awaited(Some(&both), &members, &anew).len(), 2);
+    let reported = planned(Some(&both), &members, "a", &anew).unwrap().record;
+    assert_eq!(awaited(Some(&reported), &members, &anew), [Identity::new("b")]);
 }

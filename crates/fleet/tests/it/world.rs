@@ -338,7 +338,13 @@ impl World {
         let text = Value::String(storage.to_string()).to_string();
         let _ = self.commit(&Txn::new().put(&definition_key(), text.into()));
         let all = rules.versions.clone();
-        let definition = Definition { revision: self.revision, storage, versions: all.clone(), served: all };
+        let definition = Definition {
+            uid: "u".into(),
+            revision: self.revision,
+            storage,
+            versions: all.clone(),
+            served: all,
+        };
         let held = Held { modified: self.revision, content: Arc::new(Content::Definition(definition)) };
         self.keys.insert(definition_key(), held);
     }

@@ -67,36 +67,6 @@ impl Registry {
         Ok(follower)
     }
 
-    /// Puts the kind of a definition into the table, as the definition is now.
-    pub(crate) async fn install(&self, item: &Arc<Item>) -> Result<Option<Arc<Kind>>, Status> {
-        let Some(crd) = Crd::read(item) else { return Ok(None) };
-        let resource = GroupResource::new(crd.spec.group.as_str(), crd.spec.names.plural.as_str());
-        if self.kinds.is_built_in(&resource) {
-            return Ok(None);
-        }
-        let spec = crd.collection();
-        let collection = match self.cache.collection(&spec.prefix) {
-            Some(collection) if *collection.spec() == spec => collection,
-            found => {
-                if found.is_some() {
-                    // Other fields can be selected by now; watchers begin anew.
-                    self.cache.remove(&spec.prefix);
-                }
-                match self.cache.add(spec.clone()).await {
-                    Ok(collection) => collection,
-                    // Somebody else was faster.
-                    Err(error) => self
-                        .cache
-                        .collection(&spec.prefix)
-                        .ok_or_else(|| Status::unavailable(error.to_string(), 1))?,
-                }
-            }
-        };
-        let before = self.kinds.get(&resource);
-        let (definition, custom) = crd.compile(item, before.as_ref().and_then(|it| it.custom.as_deref()));
-        Ok(Some(self.kinds.install(Kind::of_user(definition, custom, collection, self.kinds.schemas()))))
-    }
-
     /// The kind of a custom resource as its definition is in the store: after a put was refused by its fence.
     pub(crate) async fn renewed(
         &self,
@@ -108,14 +78,9 @@ impl Registry {
             self.kinds.remove(resource, custom.stored.uid());
             return Err(Status::no_such_resource());
         };
-        let definitions = self.definitions()?;
+        let definitions = self.installer.definitions()?;
         let item = definitions.parse(entry).map(Arc::new).map_err(Status::internal)?;
-        self.install(&item).await?.ok_or_else(Status::no_such_resource)
-    }
-
-    fn definitions(&self) -> Result<Arc<cache::Collection>, Status> {
-        let kind = self.kinds.get(&definitions()).ok_or_else(Status::no_such_resource)?;
-        kind.collection().cloned().ok_or_else(Status::no_such_resource)
+        self.installer.install(&item).await?.ok_or_else(Status::no_such_resource)
     }
 
     fn definition_target(&self, name: &str, subresource: &str) -> Result<Target, Status> {
@@ -167,7 +132,7 @@ impl Follower {
 
     /// Takes over what is there, and goes on from exactly that state.
     async fn start(&mut self) -> Result<(), Status> {
-        let collection = self.registry.definitions()?;
+        let collection = self.registry.installer.definitions()?;
         let prefix = collection.spec().prefix.clone();
         let snapshot = collection.snapshot();
         let items: Vec<Arc<Item>> = snapshot.range(&prefix, None).cloned().collect();
@@ -175,7 +140,7 @@ impl Follower {
             if let Some(crd) = Crd::read(item) {
                 self.accepted.note(&crd.metadata.name, &crd.spec.group, crd.status.accepted_names.clone());
                 if crd.has("Established") {
-                    self.registry.install(item).await?;
+                    self.registry.installer.install(item).await?;
                 }
             }
         }
@@ -266,12 +231,14 @@ impl Follower {
     /// A definition is gone: so is its kind, and its names are free for those who wait for them.
     fn gone(&mut self, name: &str, uid: &str, resource: &GroupResource) {
         self.accepted.forget(name);
+        // What the servers have agreed on for it is no longer needed.
+        self.registry.station.look();
         if let Some(kind) = self.registry.kinds.remove(resource, uid)
             && let Some(prefix) = &kind.definition.key_prefix
         {
             self.registry.cache.remove(prefix);
         }
-        let Ok(collection) = self.registry.definitions() else { return };
+        let Ok(collection) = self.registry.installer.definitions() else { return };
         let snapshot = collection.snapshot();
         let others: Vec<Arc<Item>> = snapshot.range(&collection.spec().prefix, None).cloned().collect();
         for item in others {
@@ -288,11 +255,28 @@ impl Follower {
 async fn settle(registry: &Registry, item: &Arc<Item>, decision: Decision, is_settled: bool) -> Done {
     let name = item.name().to_owned();
     let result = async {
-        if decision.is_established {
-            registry.install(item).await?;
+        if decision.is_established
+            && let Some(kind) = registry.installer.install(item).await?
+        {
+            match registry.report_kind(&kind).await {
+                Ok(true) => {}
+                // It is Established when every server knows it; until then it is looked at again and again.
+                Ok(false) if !is_settled => return Ok(false),
+                // What a server is still to report is reported when it has joined, or by the next put.
+                Ok(false) | Err(_) if is_settled => {}
+                Ok(false) | Err(_) => {
+                    registry.clock.sleep(RETRY).await;
+                    return Ok(false);
+                }
+            }
         }
         if is_settled {
-            return Ok(());
+            return Ok(true);
+        }
+        if !registry.station.is_member() {
+            // Another server may write it, or this one when it has joined.
+            registry.clock.sleep(RETRY).await;
+            return Ok(false);
         }
         let mut crd: Value = serde_json::from_slice(item.text()).map_err(Status::internal)?;
         let now = meta::time::format_time(registry.clock.now());
@@ -300,10 +284,11 @@ async fn settle(registry: &Registry, item: &Arc<Item>, decision: Decision, is_se
         for condition in decision.conditions {
             prepare::set_condition(&mut crd, &condition, &now);
         }
-        registry.write_definition(crd).await
+        registry.write_definition(crd).await.map(|()| true)
     };
     match result.await {
-        Ok(()) => Done::Written,
+        Ok(true) => Done::Written,
+        Ok(false) => Done::Failed(name),
         Err(status) => {
             tracing::warn!(%status, definition = name, "a definition could not be established");
             registry.clock.sleep(RETRY).await;
@@ -332,7 +317,7 @@ async fn finish(registry: &Arc<Registry>, item: &Arc<Item>, is_established: bool
         let done = condition("Terminating", false, "NeverEstablished", "resource was never established");
         return release(registry, item, done).await;
     }
-    let Some(kind) = registry.install(item).await? else {
+    let Some(kind) = registry.installer.install(item).await? else {
         let message = "instances overlap with built-in resources in storage";
         let done = condition("Terminating", false, "OverlappingBuiltInResource", message);
         return release(registry, item, done).await;

@@ -3,16 +3,19 @@
 //! An object that was written under the schemas of today, in the version that is asked for, is shown as it is stored.
 //! Any other is pruned and filled in by the schema of the version it is stored in, converted, and pruned by that of the
 //! version that is asked for. What comes out is an [`Item`] again, so that everything behind this works on it alike.
+//!
+//! An object can be stored in a version of which this server has not heard yet: another server knew the newer
+//! definition. It is brought up to that first.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use cache::Item;
-use meta::{GroupVersion, Status, StorageVersion, Value, object};
+use meta::{GroupResource, GroupVersion, Status, StorageVersion, Value, object};
 use schema::custom::{fill, prune};
 use store::Entry;
 
-use super::{Conversion, Custom, Shape, Webhooks, convert};
+use super::{Conversion, Custom, Installer, Shape, Webhooks, convert};
 use crate::{Kind, Registry, Target};
 
 /// Brings stored objects of one kind into the version of one client.
@@ -20,14 +23,17 @@ use crate::{Kind, Registry, Target};
 pub(crate) struct Presenter {
     kind: Arc<Kind>,
     version: GroupVersion,
+    /// The version as it stands in `apiVersion`; empty for built-in kinds, which do not ask.
+    text: String,
     webhooks: Arc<dyn Webhooks>,
+    installer: Arc<Installer>,
 }
 
 impl Presenter {
     /// Whether the object is shown as it is stored. Objects of built-in kinds are, as far as this is concerned.
     pub(crate) fn is_as_stored(&self, item: &Item) -> bool {
         let Some(custom) = self.kind.custom.as_deref() else { return true };
-        item.revision() > custom.since && item.storage_version().as_str() == self.version.to_string()
+        item.revision() > custom.since && item.storage_version().as_str() == self.text
     }
 
     /// Objects as the client sees them, in the same order.
@@ -37,21 +43,33 @@ impl Presenter {
         if places.is_empty() {
             return Ok(items);
         }
+        let strange = places.iter().map(|at| &items[*at]).filter(|it| !has_version(custom, it));
+        match strange.map(|it| it.revision()).max() {
+            None => self.present_by(custom, items, places).await,
+            Some(revision) => {
+                let kind = Box::pin(self.installer.as_of(&self.kind, revision)).await?;
+                let custom = kind.custom.as_deref().ok_or_else(Status::no_such_resource)?;
+                self.present_by(custom, items, places).await
+            }
+        }
+    }
+
+    /// Some of the objects, at these places, by this state of the definition.
+    async fn present_by(
+        &self,
+        custom: &Custom,
+        mut items: Vec<Arc<Item>>,
+        places: Vec<usize>,
+    ) -> Result<Vec<Arc<Item>>, Status> {
         let mut trees = Vec::with_capacity(places.len());
         for at in &places {
             trees.push(settled(custom, &items[*at])?);
         }
-        let trees = self.convert(custom, trees).await?;
-        let mut items = items;
+        let trees = between(self.webhooks.as_ref(), custom, trees, &self.version).await?;
         for (at, tree) in places.into_iter().zip(trees) {
             items[at] = self.item(&items[at], &tree)?;
         }
         Ok(items)
-    }
-
-    /// Objects in the client's version, pruned by its schema.
-    async fn convert(&self, custom: &Custom, trees: Vec<Value>) -> Result<Vec<Value>, Status> {
-        between(self.webhooks.as_ref(), custom, trees, &self.version).await
     }
 
     fn item(&self, stored: &Item, tree: &Value) -> Result<Arc<Item>, Status> {
@@ -73,7 +91,12 @@ impl Registry {
         Presenter {
             kind: Arc::clone(&target.kind),
             version: target.group_version.clone(),
+            text: match target.kind.custom {
+                Some(_) => target.group_version.to_string(),
+                None => String::new(),
+            },
             webhooks: Arc::clone(&self.webhooks),
+            installer: Arc::clone(&self.installer),
         }
     }
 
@@ -89,20 +112,51 @@ impl Registry {
         self.presented(target, item).await.unwrap_or_else(|_| Arc::clone(item))
     }
 
-    /// The bytes to store of a custom object, in the version that its definition says is stored.
+    /// An object of a client in another version of its kind.
+    pub async fn convert(
+        &self,
+        resource: &GroupResource,
+        object: &Value,
+        to: &GroupVersion,
+    ) -> Result<Value, Status> {
+        let kind = self.kinds.get(resource).ok_or_else(Status::no_such_resource)?;
+        let Some(custom) = kind.custom.as_deref() else {
+            return Ok(kind.converter().convert(object.clone(), &to.to_string()));
+        };
+        let mut trees = between(self.webhooks.as_ref(), custom, vec![object.clone()], to).await?;
+        trees.pop().ok_or_else(|| Status::internal("an object got lost in conversion"))
+    }
+
+    /// The bytes to store of a custom object, in the version that its definition says is stored, with the defaults of
+    /// that version: what is read later is as it is stored.
     pub(crate) async fn custom_to_storage(
         &self,
         custom: &Custom,
         object: &Value,
         version: &StorageVersion,
     ) -> Result<Bytes, Status> {
-        if object::api_version(object) == version.as_str() {
+        let shape = custom.shape(custom.storage.version.as_str());
+        let is_other = object::api_version(object) != version.as_str();
+        let is_bare = shape.is_some_and(|it| it.fills_status) && object.get("status").is_none();
+        if !is_other && !is_bare {
             return Ok(schema::json::encode_stored(object));
         }
-        let mut trees =
-            between(self.webhooks.as_ref(), custom, vec![object.clone()], &custom.storage).await?;
-        Ok(schema::json::encode_stored(&trees.pop().unwrap_or_default()))
+        let mut tree = object.clone();
+        if is_other {
+            let mut trees = between(self.webhooks.as_ref(), custom, vec![tree], &custom.storage).await?;
+            tree = trees.pop().unwrap_or_default();
+        }
+        if let Some(Shape { root, .. }) = shape {
+            fill(root, &mut tree);
+        }
+        Ok(schema::json::encode_stored(&tree))
     }
+}
+
+/// Whether the definition has the version that the object is stored in.
+fn has_version(custom: &Custom, item: &Item) -> bool {
+    let stored = item.storage_version().as_str();
+    stored.rsplit_once('/').is_some_and(|(_, version)| custom.version(version).is_some())
 }
 
 /// A stored object under the schema of the version it is stored in: pruned, and filled in.

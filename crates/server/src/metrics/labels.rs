@@ -30,6 +30,9 @@ labels! {
         subresource: String, verb: String, version: String,
     }
     Watched { group: String, kind: String, version: String }
+    QueueName { name: &'static str }
+    LeaseName { name: String }
+    AgreementState { state: &'static str }
     RequestKind { request_kind: &'static str }
     AuthResult { result: &'static str }
     Resource { resource: String }

@@ -94,3 +94,57 @@ async fn webhooks_that_cannot_be_believed_change_nothing() {
         server.ask("DELETE", CRD, Value::Null).await.expect(200);
     }
 }
+
+/// A webhook that asks for one version is asked in it, whatever the client speaks, and its patch is converted back.
+#[tokio::test]
+async fn admission_webhooks_see_custom_resources_in_the_version_that_they_ask_for() {
+    let conversion = Webhook::start(Identity::Good, |review| Reply::Json(converted(review))).await.unwrap();
+    let admission = Webhook::start(Identity::Good, |asked| {
+        let width = asked["request"]["object"]["spec"]["width"].as_i64().unwrap_or_default();
+        let patch = json!([{"op": "replace", "path": "/spec/width", "value": width * 10}]).to_string();
+        let mut response = json!({"uid": asked["request"]["uid"], "allowed": true});
+        if asked["request"]["operation"] != "DELETE" {
+            use base64::{Engine, engine::general_purpose::STANDARD};
+            response["patchType"] = json!("JSONPatch");
+            response["patch"] = json!(STANDARD.encode(patch));
+        }
+        Reply::Json(
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}),
+        )
+    })
+    .await
+    .unwrap();
+    let server = TestServer::start().await;
+    establish(&server, definition(&conversion)).await;
+    let configuration = |policy: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": policy.to_lowercase()}, "webhooks": [{
+                "name": format!("{}.example.com", policy.to_lowercase()), "matchPolicy": policy,
+                "clientConfig": {"url": admission.url("/x"), "caBundle": admission.ca_bundle()},
+                "rules": [{"operations": ["*"], "apiGroups": ["w.example"], "apiVersions": ["v2"], "resources": ["widgets"]}],
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30}]})
+    };
+    let hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    server.post(hooks, configuration("Exact")).await.expect(201);
+    server.server.webhooks_settled().await;
+    let made = server.post(V1, widget("exact", 4)).await.expect(201).json();
+    assert_eq!(made["spec"], json!({"size": 4}));
+    assert!(admission.calls().is_empty(), "v1 is not exactly v2");
+
+    server.post(hooks, configuration("Equivalent")).await.expect(201);
+    server.ask("DELETE", &format!("{hooks}/exact"), Value::Null).await.expect(200);
+    server.server.webhooks_settled().await;
+    let made = server.post(V1, widget("a", 4)).await.expect(201).json();
+    assert_eq!((&made["apiVersion"], &made["spec"]), (&json!("w.example/v1"), &json!({"size": 40})));
+    let request = admission.calls()[0]["request"].clone();
+    assert_eq!(
+        (&request["kind"]["version"], &request["requestKind"]["version"]),
+        (&json!("v2"), &json!("v1"))
+    );
+    assert_eq!(request["resource"]["version"], "v2");
+    assert_eq!(request["object"]["apiVersion"], "w.example/v2");
+    assert_eq!(request["object"]["spec"], json!({"width": 4}));
+    server.ask("DELETE", &format!("{V1}/a"), Value::Null).await.expect(200);
+    let last = admission.calls().pop().unwrap();
+    assert_eq!(last["request"]["oldObject"]["spec"], json!({"width": 40}));
+}

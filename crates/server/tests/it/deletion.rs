@@ -1,6 +1,7 @@
 //! DELETE and DELETECOLLECTION.
 
 use serde_json::{Value, json};
+use store::{Key, Store, Txn};
 
 use crate::harness::{Answered, MAPS, TestServer, config_map};
 
@@ -132,4 +133,48 @@ async fn jobs_keep_their_pods_where_nobody_says_otherwise() {
     let deleted = server.ask("DELETE", &path, json!({"propagationPolicy": "Background"})).await.expect(200);
     assert_eq!(warning(&deleted), "");
     server.get(&path).await.expect(404);
+}
+
+/// What is stored and known to nobody keeps its namespace, until somebody says that it may be left.
+#[tokio::test]
+async fn a_namespace_stays_while_keys_of_it_remain_that_nobody_serves() {
+    let server = TestServer::start().await;
+    let plant = async |key: &str| {
+        let text =
+            json!({"apiVersion": "old.example/v1", "kind": "Relic", "metadata": {"name": "x"}}).to_string();
+        server.store.commit(Txn::new().put(&Key::new(key), text.into())).await.unwrap();
+    };
+    // Neither of these is of the namespace `ruin`: another one's, one without a namespace, and one of a resource `ruin`.
+    for key in
+        ["/registry/old.example/relics/other/x", "/registry/relics/ruin", "/registry/old.example/ruin/x"]
+    {
+        plant(key).await;
+    }
+    let finalized = async |name: &str| {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        server.post("/api/v1/namespaces", namespace).await.expect(201);
+        server.ask("DELETE", &format!("/api/v1/namespaces/{name}"), Value::Null).await.expect(200);
+        finalize(&server, name).await
+    };
+    finalized("ruin").await.expect(200);
+    server.get("/api/v1/namespaces/ruin").await.expect(404);
+
+    plant("/registry/old.example/relics/ruin/x").await;
+    plant("/registry/old.example/relics/ruin/y").await;
+    plant("/registry/gone/ruin/z").await;
+    let refused = finalized("ruin").await.expect(409);
+    let told = "keys that no server serves: 1 under /registry/gone/, 2 under /registry/old.example/relics/";
+    assert!(refused.message().contains(told), "{}", refused.message());
+    let cause = &refused.json()["details"]["causes"][0];
+    assert_eq!((&cause["reason"], &cause["message"]), (&json!("UnservedContent"), &json!(told)));
+    server.get("/api/v1/namespaces/ruin").await.expect(200);
+    let patch = json!({"metadata": {"annotations": {"convoy.dev/abandon-unserved-content": "true"}}});
+    server.patch("/api/v1/namespaces/ruin", "merge", patch).await.expect(200);
+    finalize(&server, "ruin").await.expect(200);
+    server.get("/api/v1/namespaces/ruin").await.expect(404);
+}
+
+async fn finalize(server: &TestServer, name: &str) -> Answered {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}});
+    server.ask("PUT", &format!("/api/v1/namespaces/{name}/finalize"), body).await
 }

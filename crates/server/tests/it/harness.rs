@@ -4,7 +4,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -21,11 +21,15 @@ use server::{
     body::{Body, full_body},
     lifecycle::Lifecycle,
     listen::Peer,
+    membership::FleetSettings,
     metrics::Metrics,
-    server::{Server, Settings},
+    server::{Server, Settings, StartError},
     tls::Trust,
 };
 use store::{Clock, MemoryStore, SharedClock, SharedStore, SystemClock};
+
+/// Servers on one store need names of their own.
+static N_SERVERS: AtomicUsize = AtomicUsize::new(0);
 
 /// A server on a memory store.
 pub struct TestServer {
@@ -143,13 +147,18 @@ impl TestServer {
             request_timeout: Duration::from_secs(60),
             min_request_timeout: Duration::from_secs(1800),
             snapshots: None,
+            fleet: FleetSettings::named(format!("test-{}", N_SERVERS.fetch_add(1, Ordering::Relaxed))),
             store_health: Box::new(|| Ok(())),
         };
         adjust(&mut settings);
         let metrics = Arc::new(Metrics::new(&clock, "v1.36.0", release));
         let lifecycle = Lifecycle::new();
         let server = Server::build(settings, store.clone(), clock, metrics, lifecycle).await.unwrap();
-        server.finish_start().await.unwrap();
+        match server.finish_start_or_refuse().await {
+            // It serves reads; a test that writes finds out.
+            Ok(()) | Err(StartError::Refused(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
         Self { server, store, still: None }
     }
 

@@ -10,6 +10,7 @@ mod defaults;
 mod deletion;
 mod edges;
 mod harness;
+mod large;
 mod lists;
 mod pods;
 mod protobuf;

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::load::Latency;
+use super::load::{Latency, Subject};
 use super::wire::{Connection, Target};
 
 /// What to measure.
@@ -22,8 +22,8 @@ pub struct FanOut {
     pub seconds: u32,
 }
 
-/// Watches `collection` and writes `name` in it; latencies of all events at all watchers.
-pub async fn run(target: &Target, collection: &str, config: FanOut) -> Result<Latency> {
+/// Watches a collection and writes into it; latencies of all events at all watchers.
+pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<Latency> {
     let FanOut { watchers, writes_per_second, seconds } = config;
     let origin = Instant::now();
     let writes = writes_per_second * seconds;
@@ -35,7 +35,7 @@ pub async fn run(target: &Target, collection: &str, config: FanOut) -> Result<La
     for _ in 0..watchers {
         let (target, report, ready) = (target.clone(), report.clone(), ready.clone());
         let request =
-            target.request("GET", &format!("{collection}?watch=true&labelSelector=bench%3Dfanout"), b"");
+            target.request("GET", &format!("{}?watch=true&labelSelector=bench%3Dfanout", subject.path), b"");
         let handshakes = Arc::clone(&handshakes);
         tasks.spawn(async move {
             let permit = handshakes.acquire_owned().await.context("the semaphore must stay open")?;
@@ -57,7 +57,7 @@ pub async fn run(target: &Target, collection: &str, config: FanOut) -> Result<La
         }
     }
     let wait = Duration::from_secs(1) / writes_per_second;
-    send(target, collection, writes, wait, origin).await?;
+    send(target, subject, writes, wait, origin).await?;
     let mut samples = Vec::new();
     while let Some(some) = reports.recv().await {
         samples.extend::<Vec<Duration>>(some);
@@ -69,20 +69,20 @@ pub async fn run(target: &Target, collection: &str, config: FanOut) -> Result<La
 }
 
 /// Creates one object per tick; several connections, so that a slow commit does not slow the rate.
-async fn send(target: &Target, collection: &str, writes: u32, wait: Duration, origin: Instant) -> Result<()> {
+async fn send(target: &Target, subject: Subject, writes: u32, wait: Duration, origin: Instant) -> Result<()> {
     let (work, queue) = mpsc::channel::<u32>(1024);
     let queue = Arc::new(tokio::sync::Mutex::new(queue));
     let mut tasks = JoinSet::new();
     for _ in 0..16 {
         let mut connection = target.connect().await?;
-        let (target, collection, queue) = (target.clone(), collection.to_owned(), Arc::clone(&queue));
+        let (target, queue) = (target.clone(), Arc::clone(&queue));
         tasks.spawn(async move {
             loop {
                 let next = queue.lock().await.recv().await;
                 let Some(number) = next else { return Ok(()) };
-                let body = object(number, origin);
+                let body = object(subject, number, origin);
                 let reply =
-                    connection.exchange(&target.request("POST", &collection, body.as_bytes())).await?;
+                    connection.exchange(&target.request("POST", subject.path, body.as_bytes())).await?;
                 if reply.status != 201 {
                     bail!("a create was answered with {}", reply.status);
                 }
@@ -101,11 +101,12 @@ async fn send(target: &Target, collection: &str, writes: u32, wait: Duration, or
     Ok(())
 }
 
-fn object(number: u32, origin: Instant) -> String {
+fn object(subject: Subject, number: u32, origin: Instant) -> String {
+    let Subject { api_version, kind, .. } = subject;
     let at = origin.elapsed().as_nanos();
     let filler = "x".repeat(900);
     format!(
-        "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"fan-{at}-{number}\",\
+        "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",\"metadata\":{{\"name\":\"fan-{at}-{number}\",\
          \"labels\":{{\"bench\":\"fanout\"}}}},\"data\":{{\"sent\":\"{at}\",\"filler\":\"{filler}\"}}}}"
     )
 }

@@ -23,6 +23,14 @@ pub struct Load {
 #[derive(Debug, Clone, Default)]
 pub struct Latency(Vec<Duration>);
 
+/// Objects of about 1 KB with a field `data`, and where they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    pub path: &'static str,
+    pub api_version: &'static str,
+    pub kind: &'static str,
+}
+
 /// Makes the nth request of a run.
 pub type MakeRequest = Arc<dyn Fn(u64) -> Arc<[u8]> + Send + Sync>;
 

@@ -13,10 +13,10 @@ use anyhow::{Context, Result};
 use tokio::time::Instant;
 
 use super::fanout::{self, FanOut};
-use super::load::{self, Load, MakeRequest};
-use super::objects;
+use super::load::{self, Load, MakeRequest, Subject};
 use super::table::{Table, Target as Aim};
 use super::wire::Target;
+use super::{custom, fleet, objects};
 use crate::convoy::{ADMIN_TOKEN, Convoy, Options};
 use crate::etcd::Etcd;
 
@@ -24,6 +24,9 @@ const REFERENCE_GET: f64 = 2_550.0;
 const REFERENCE_LIST: f64 = 45.0;
 const REFERENCE_CREATE: f64 = 1_275.0;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/bench/configmaps";
+
+/// What most figures are about.
+pub(super) const BUILT_IN: Subject = Subject { path: CONFIG_MAPS, api_version: "v1", kind: "ConfigMap" };
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -56,6 +59,14 @@ pub async fn run(plan: &Plan, say: impl Fn(&str)) -> Result<Table> {
     if wanted("objects") {
         say("conversion, protobuf, apply");
         objects::measure(plan, &mut table).await?;
+    }
+    if wanted("custom") {
+        say("custom resources against built-in ones, memory per definition");
+        custom::measure(plan, &mut table).await?;
+    }
+    if wanted("fleet") {
+        say("fences, and a server that joins");
+        fleet::measure(plan, &mut table).await?;
     }
     if wanted("etcd") && plan.etcd {
         say("CREATE on etcd");
@@ -116,7 +127,7 @@ async fn ceiling(plan: &Plan, table: &mut Table) -> Result<(f64, f64)> {
 async fn reads_and_writes(plan: &Plan, table: &mut Table, ceiling: (f64, f64)) -> Result<()> {
     let convoy = Convoy::start(plan.options()).await?;
     let target = prepare(&convoy).await?;
-    load::send_all(&target, 16, 1_000, creates(&target, "c")).await?;
+    load::send_all(&target, 16, 1_000, creates(&target, BUILT_IN, "c")).await?;
 
     let request = target.request("GET", &format!("{CONFIG_MAPS}/c-7"), b"");
     let (get, cost) = loaded(plan, &convoy, &target, 16, 200, always(request)).await?;
@@ -132,7 +143,7 @@ async fn reads_and_writes(plan: &Plan, table: &mut Table, ceiling: (f64, f64)) -
     let note = format!("{cost}, {rate:.0} MB/s, {share:.0} % of the ceiling (aim: 70 %)");
     table.add("LIST 1,000 x 1 KB, 8 connections", aim, list.per_second(), "/s", note);
 
-    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, "d")).await?;
+    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, BUILT_IN, "d")).await?;
     let aim = Aim::AtLeast(5.0 * REFERENCE_CREATE);
     let note = format!("{cost}, fsynced");
     table.add("CREATE 1 KB, 16 connections, embedded", aim, create.per_second(), "/s", note);
@@ -144,7 +155,7 @@ async fn create_on_etcd(plan: &Plan, table: &mut Table) -> Result<()> {
     let options = Options::etcd(&plan.convoy.to_string_lossy(), &etcd.url(), "/bench");
     let convoy = Convoy::start(options).await?;
     let target = prepare(&convoy).await?;
-    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, "d")).await?;
+    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, BUILT_IN, "d")).await?;
     let aim = Aim::AtLeast(3.0 * REFERENCE_CREATE);
     let note = format!("{cost}, one etcd member with fsync");
     table.add("CREATE 1 KB, 16 connections, etcd", aim, create.per_second(), "/s", note);
@@ -174,7 +185,7 @@ async fn fan_out(plan: &Plan, table: &mut Table) -> Result<()> {
         let convoy = Convoy::start(plan.options()).await?;
         let target = prepare(&convoy).await?;
         let config = FanOut { watchers, writes_per_second, seconds: plan.seconds };
-        let seen = fanout::run(&target, CONFIG_MAPS, config).await?;
+        let seen = fanout::run(&target, BUILT_IN, config).await?;
         let what = format!("watch fan-out, {writes_per_second} writes/s to {watchers} watchers, p99");
         let note =
             format!("p50 {} ms, {} events, from sending the write", ms(seen.percentile(50)), seen.len());
@@ -190,12 +201,12 @@ async fn memory(plan: &Plan, table: &mut Table) -> Result<()> {
     let target = prepare(&convoy).await?;
     convoy.term(Duration::from_secs(30)).await?;
     let (empty_time, empty) = started(&mut convoy).await?;
-    load::send_all(&target, 32, plan.objects, creates(&target, "m")).await?;
+    load::send_all(&target, 32, plan.objects, creates(&target, BUILT_IN, "m")).await?;
     let answer = convoy.admin().get(&format!("{CONFIG_MAPS}/m-1")).await?;
     let size = answer.body.len();
     convoy.term(Duration::from_secs(60)).await?;
     let (_, half) = started(&mut convoy).await?;
-    load::send_all(&target, 32, plan.objects, creates(&target, "n")).await?;
+    load::send_all(&target, 32, plan.objects, creates(&target, BUILT_IN, "n")).await?;
     convoy.term(Duration::from_secs(60)).await?;
     let (full_time, full) = started(&mut convoy).await?;
 
@@ -231,15 +242,16 @@ pub(super) async fn prepare(convoy: &Convoy) -> Result<Target> {
     Target::new(convoy.base(), convoy.ca(), ADMIN_TOKEN)
 }
 
-fn creates(target: &Target, prefix: &'static str) -> MakeRequest {
+pub(super) fn creates(target: &Target, subject: Subject, prefix: &'static str) -> MakeRequest {
+    let Subject { path, api_version, kind } = subject;
     let target = target.clone();
     let filler = "x".repeat(1_000);
     Arc::new(move |number| {
         let body = format!(
-            "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{prefix}-{number}\"}},\
+            "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",\"metadata\":{{\"name\":\"{prefix}-{number}\"}},\
              \"data\":{{\"key\":\"{filler}\"}}}}"
         );
-        target.request("POST", CONFIG_MAPS, body.as_bytes()).into()
+        target.request("POST", path, body.as_bytes()).into()
     })
 }
 
@@ -248,11 +260,11 @@ pub(super) fn always(request: Vec<u8>) -> MakeRequest {
     Arc::new(move |_| Arc::clone(&request))
 }
 
-fn ms(time: Duration) -> f64 {
+pub(super) fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
 }
 
-fn mib(kib: u64) -> f64 {
+pub(super) fn mib(kib: u64) -> f64 {
     float(kib) / 1024.0
 }
 

@@ -1,0 +1,133 @@
+//! Which cluster a command is about: a running server, through a kubeconfig, or a store at rest.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use http::Request;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use store::{SharedClock, SharedStore, SystemClock};
+
+use crate::{
+    duration::GoDuration,
+    failure::Failure,
+    flags::{EtcdFlags, StorageFlags},
+    storage::Storage,
+};
+
+/// Where to look.
+#[derive(Clone, Debug, Args)]
+pub struct ClusterFlags {
+    /// Ask the cluster of this kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's own]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["data_dir", "etcd_servers"])]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["data_dir", "etcd_servers"])]
+    context: Option<String>,
+
+    /// Read the embedded store in this directory, or ask the server that runs on it
+    #[arg(long, value_name = "DIR", conflicts_with = "etcd_servers")]
+    data_dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    etcd: EtcdFlags,
+}
+
+/// What the flags lead to.
+pub enum Cluster {
+    /// A server that answers.
+    Running(Box<kube::Client>),
+    /// A store that nobody serves from, or that several may read.
+    Stored(Storage),
+}
+
+impl ClusterFlags {
+    /// Opens it.
+    pub async fn open(&self) -> Result<Cluster, Failure> {
+        if !self.etcd.etcd_servers.is_empty() {
+            return self.open_store().await;
+        }
+        let Some(folder) = &self.data_dir else { return self.connect().await };
+        if !folder.exists() {
+            return Err(Failure::failed(format!("there is no store in {}", folder.display())));
+        }
+        match self.open_store().await {
+            Ok(stored) => Ok(stored),
+            // A server runs on it: it wrote a kubeconfig beside its data.
+            Err(failure) => {
+                let beside = folder.join("admin.kubeconfig");
+                if !beside.exists() {
+                    return Err(failure);
+                }
+                let flags = Self { kubeconfig: Some(beside), ..self.clone() };
+                flags.connect().await
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Cluster, Failure> {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match (&self.kubeconfig, &self.context) {
+            (Some(path), _) => {
+                let file = Kubeconfig::read_from(path).map_err(|it| Failure::because(&it))?;
+                kube::Config::from_custom_kubeconfig(file, &options)
+                    .await
+                    .map_err(|it| Failure::because(&it))?
+            }
+            (None, Some(_)) => {
+                kube::Config::from_kubeconfig(&options).await.map_err(|it| Failure::because(&it))?
+            }
+            (None, None) => kube::Config::infer().await.map_err(|it| Failure::because(&it))?,
+        };
+        let client = kube::Client::try_from(config).map_err(|it| Failure::because(&it))?;
+        Ok(Cluster::Running(Box::new(client)))
+    }
+
+    async fn open_store(&self) -> Result<Cluster, Failure> {
+        let flags = StorageFlags {
+            data_dir: self.data_dir.clone(),
+            etcd: self.etcd.clone(),
+            // A command compacts nothing.
+            etcd_compaction_interval: GoDuration::from_secs(0),
+            event_ttl: GoDuration::from_secs(3600),
+        };
+        let clock: SharedClock = SystemClock::shared();
+        Ok(Cluster::Stored(Storage::open(&flags, &clock).await?))
+    }
+}
+
+impl Cluster {
+    /// The store, for commands that can only work on one.
+    pub fn store(&self) -> Option<SharedStore> {
+        match self {
+            Self::Running(_) => None,
+            Self::Stored(storage) => Some(storage.shared()),
+        }
+    }
+}
+
+/// Asks a server for something outside the resources.
+pub async fn ask(client: &kube::Client, method: &str, path: &str, body: Vec<u8>) -> Result<String, Failure> {
+    let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let request = request.body(body).map_err(|it| Failure::because(&it))?;
+    client.request_text(request).await.map_err(|error| match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            Failure::failed(format!("{path}: {}; is this a Convoy server?", status.message))
+        }
+        kube::Error::Api(status) => Failure::failed(status.message.clone()),
+        other => Failure::because(&other),
+    })
+}
+
+/// Runs a command's work.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|it| Failure::failed(format!("cannot start threads: {it}")))?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_background();
+    result
+}

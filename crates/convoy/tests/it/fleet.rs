@@ -1,0 +1,36 @@
+//! Several servers on one store, in this process: who is a member, and what they store.
+//!
+//! Every story runs on the embedded store and on etcd. Servers are paused, cut off and crashed one by one through the
+//! fault wrapper; `history` judges everything that was ever stored. Long forms: `cargo xtask soak fleet-…`.
+//! Servers as processes of their own are in [`crate::fleet_processes`].
+
+mod agreement;
+mod chaos;
+mod custom;
+mod gate;
+pub mod ground;
+mod members;
+mod pauses;
+mod rolling;
+mod unsafe_steps;
+
+/// Runs a story on both stores.
+macro_rules! on_both_stores {
+    ($($(#[$doc:meta])* $story:ident),+ $(,)?) => {
+        mod embedded {
+            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $story() {
+                super::$story(crate::fleet::ground::Ground::embedded()).await;
+            })+
+        }
+        mod etcd {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $story() {
+                if let Some(ground) = crate::fleet::ground::Ground::etcd().await {
+                    super::$story(ground).await;
+                }
+            })+
+        }
+    };
+}
+use on_both_stores;

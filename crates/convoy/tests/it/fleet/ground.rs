@@ -1,0 +1,323 @@
+//! A store, servers on it, and short ways to ask them.
+
+use std::{sync::Arc, time::Duration};
+
+use catalog::{Catalog, FeatureGates, RuntimeConfig};
+use convoy::{Keep, Options, Release, Server, SharedStore};
+use futures_util::StreamExt;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use store::{
+    Event, Range, Revision, Store, SystemClock,
+    fault::{FaultStore, Faults},
+};
+use store_embedded::EmbeddedStore;
+use store_etcd::{EtcdConfig, EtcdStore};
+use tempfile::TempDir;
+use testkit::{
+    etcd::{self, Etcd},
+    history::encoding::Encodings,
+};
+
+/// The resource whose storage version differs between 1.34 (v1beta2) and 1.36 (v1).
+pub const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
+pub const CLASSES_RECORD: &str = "resource.k8s.io.deviceclasses";
+pub const OLD: &str = "resource.k8s.io/v1beta2";
+pub const NEW: &str = "resource.k8s.io/v1";
+pub const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Longer than anything here should take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store that outlives the servers on it.
+pub struct Ground {
+    pub store: SharedStore,
+    etcd: Option<Arc<Etcd>>,
+    _folder: Option<TempDir>,
+}
+
+/// One server, and the means to disturb its connection to the store.
+pub struct Ship {
+    pub server: Server,
+    pub faults: Faults,
+}
+
+/// Everything that is stored from its making on.
+pub struct History {
+    events: Arc<Mutex<Vec<Event>>>,
+    store: SharedStore,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Ground {
+    pub fn embedded() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = store_embedded::Options {
+            compaction_interval: None,
+            ..store_embedded::Options::new(SystemClock::shared())
+        };
+        let store = EmbeddedStore::open(folder.path(), options).unwrap();
+        Self { store: SharedStore::new(store), etcd: None, _folder: Some(folder) }
+    }
+
+    /// `None`, said loudly, where there is no etcd.
+    pub async fn etcd() -> Option<Self> {
+        if etcd::is_missing() {
+            return None;
+        }
+        let etcd = Arc::new(Etcd::start().await.unwrap());
+        Some(Self::below(etcd, "/registry").await)
+    }
+
+    async fn below(etcd: Arc<Etcd>, prefix: &str) -> Self {
+        let config = EtcdConfig {
+            prefix: prefix.to_owned(),
+            ..EtcdConfig::new(vec![etcd.url()], SystemClock::shared())
+        };
+        let store = EtcdStore::connect(config).await.unwrap();
+        Self { store: SharedStore::new(store), etcd: Some(etcd), _folder: None }
+    }
+
+    /// On an etcd that others use too.
+    pub async fn shared_etcd(etcd: &Arc<Etcd>) -> Self {
+        Self::below(Arc::clone(etcd), "/registry").await
+    }
+
+    /// Another cluster of the same kind.
+    pub async fn another(&self, n: usize) -> Self {
+        match &self.etcd {
+            Some(etcd) => Self::below(Arc::clone(etcd), &format!("/another-{n}")).await,
+            None => Self::embedded(),
+        }
+    }
+
+    /// A server that is ready, or why it is not.
+    pub async fn try_launch(&self, name: &str, minor: u16, flags: &[&str]) -> Result<Ship, String> {
+        let (store, faults) = FaultStore::new(self.store.clone(), SystemClock::shared());
+        let mut all =
+            vec!["--member-lease-duration=1s".to_owned(), "--departure-settle-time=300ms".to_owned()];
+        all.extend(flags.iter().map(|it| (*it).to_owned()));
+        // Of a flag that is there twice the last counts.
+        all = all
+            .iter()
+            .enumerate()
+            .filter(|(n, it)| {
+                let name = it.split('=').next();
+                !all[n + 1..].iter().any(|later| later.split('=').next() == name)
+            })
+            .map(|(_, it)| it.clone())
+            .collect();
+        let options = Options {
+            keep: Keep::Shared(SharedStore::new(store)),
+            name: name.to_owned(),
+            release: Release::v1(minor),
+            controllers: "storage-version-gc".to_owned(),
+            flags: all,
+            ..Options::default()
+        };
+        let server = tokio::time::timeout(PATIENCE, Server::start(options)).await;
+        let server = server.map_err(|_| format!("{name} did not start in time"))?;
+        Ok(Ship { server: server.map_err(|it| it.to_string())?, faults })
+    }
+
+    pub async fn launch(&self, name: &str, minor: u16) -> Ship {
+        self.launch_with(name, minor, &[]).await
+    }
+
+    pub async fn launch_with(&self, name: &str, minor: u16, flags: &[&str]) -> Ship {
+        self.try_launch(name, minor, flags).await.unwrap_or_else(|it| panic!("{name}: {it}"))
+    }
+
+    /// The version that an object is stored in, by its key.
+    pub async fn stored_version(&self, key: &str) -> Option<String> {
+        let entry = self.store.get(&store::Key::new(key)).await.unwrap()?;
+        let object: Value = serde_json::from_slice(&entry.value).unwrap();
+        object["apiVersion"].as_str().map(str::to_owned)
+    }
+
+    pub async fn history(&self) -> History {
+        let from = self.store.current().await.unwrap();
+        History::from(self.store.clone(), from)
+    }
+}
+
+impl Ship {
+    pub async fn ask(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        ask(&self.server.client(), method, path, body).await
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        self.expect(200, "GET", path, Value::Null).await
+    }
+
+    #[track_caller]
+    pub fn expect(
+        &self,
+        code: u16,
+        method: &'static str,
+        path: &str,
+        body: Value,
+    ) -> impl Future<Output = Value> + use<> {
+        let (client, path) = (self.server.client(), path.to_owned());
+        let caller = std::panic::Location::caller();
+        async move {
+            let (found, answer) = ask(&client, method, &path, body).await;
+            assert_eq!(found, code, "{caller}: {method} {path}: {answer}");
+            answer
+        }
+    }
+
+    /// The status of a StorageVersion object.
+    pub async fn storage_version(&self, name: &str) -> Value {
+        self.get(&format!("{VERSIONS}/{name}")).await["status"].take()
+    }
+
+    pub async fn common(&self, name: &str) -> Option<String> {
+        let status = self.storage_version(name).await;
+        status["commonEncodingVersion"].as_str().map(str::to_owned)
+    }
+
+    /// How many members it knows.
+    pub fn n_members(&self) -> usize {
+        self.server.status().members.len()
+    }
+
+    pub fn state(&self) -> String {
+        self.server.status().server.unwrap().state
+    }
+}
+
+pub async fn ask(client: &kube::Client, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = http::Request::builder().method(method).uri(path).header("content-type", content);
+    let request = request.body(kube::client::Body::from(bytes)).unwrap();
+    let response = client.send(request).await.unwrap();
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+}
+
+pub fn class(name: &str) -> Value {
+    json!({"apiVersion": NEW, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {}})
+}
+
+pub fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+/// Waits until something holds; fails with what it was about.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !check().await {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: it did not come to that");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl History {
+    fn from(store: SharedStore, from: Revision) -> Self {
+        let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+        let (seen, watched) = (Arc::clone(&events), store.clone());
+        let task = tokio::spawn(async move {
+            let mut batches = watched.watch(&Range::prefix("/registry/"), from).await.unwrap();
+            while let Some(batch) = batches.next().await {
+                seen.lock().extend(batch.expect("the watch of a test must not break").events);
+            }
+        });
+        Self { events, store, task }
+    }
+
+    /// Judges everything; custom resources are named by their group and plural.
+    pub async fn judge(self, custom: &[(&str, &str)]) -> Encodings {
+        // The last change of the test's own, so that nothing can follow that is not judged.
+        let end = store::Key::new("/registry/end-of-history");
+        let last = self.store.commit(store::Txn::new().put(&end, "{}".into())).await.unwrap();
+        eventually("the whole history is seen", async || {
+            self.events.lock().last().is_some_and(|it| it.revision() >= last)
+        })
+        .await;
+        self.task.abort();
+        let mut prefixes = built_in();
+        prefixes.extend(
+            custom
+                .iter()
+                .map(|(group, plural)| (format!("/registry/{group}/{plural}/"), format!("{group}.{plural}"))),
+        );
+        let mut history = Encodings::new("/registry/storageversions/", prefixes);
+        for event in self.events.lock().iter() {
+            match event {
+                Event::Put(it) => history.see(it.modified.get(), it.key.as_str(), Some(&it.value)),
+                Event::Delete(key, at) => history.see(at.get(), key.as_str(), None),
+            }
+        }
+        assert_eq!(history.faults, Vec::<String>::new());
+        history
+    }
+}
+
+/// Where built-in objects are, and which StorageVersion is about them.
+fn built_in() -> Vec<(String, String)> {
+    let release = catalog::LAST_RELEASE;
+    let all = RuntimeConfig::parse("api/all=true").unwrap();
+    let catalog = Catalog::new(release, &all, &FeatureGates::defaults(release)).unwrap();
+    let stored = catalog.definitions().iter().filter(|it| it.key_prefix.is_some());
+    let name = |it: &meta::GroupResource| match &*it.group {
+        "" => format!("core.{}", it.resource),
+        group => format!("{group}.{}", it.resource),
+    };
+    stored.map(|it| (it.key_prefix.as_deref().unwrap().to_owned(), name(&it.record))).collect()
+}
+
+/// A server that need not become ready.
+pub struct Starting {
+    client: kube::Client,
+    pending: tokio::task::JoinHandle<()>,
+}
+
+impl Starting {
+    /// Answers at once; becomes ready when it can.
+    pub async fn launch(store: SharedStore, name: &str, minor: u16, flags: &[&str]) -> Self {
+        let flags = ["--member-lease-duration=1s"].iter().chain(flags).map(|it| (*it).to_owned()).collect();
+        let options = Options {
+            keep: Keep::Shared(store),
+            name: name.to_owned(),
+            release: Release::v1(minor),
+            controllers: "storage-version-gc".to_owned(),
+            flags,
+            ..Options::default()
+        };
+        Self::of(Server::launch(options).await.unwrap())
+    }
+
+    fn of(mut server: Server) -> Self {
+        let client = server.client();
+        let pending = tokio::spawn(async move {
+            // A refusal does not end it: it goes on answering, and joins when it may.
+            let _ = server.ready().await;
+            std::future::pending::<()>().await;
+        });
+        Self { client, pending }
+    }
+
+    pub async fn ask(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        ask(&self.client, method, path, body).await
+    }
+
+    /// What the check of reported versions says.
+    pub async fn health(&self) -> String {
+        let path = "/readyz/poststarthook/built-in-resources-storage-version-updater";
+        let request = http::Request::get(path).body(kube::client::Body::empty()).unwrap();
+        let response = self.client.send(request).await.unwrap();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.pending.abort();
+    }
+}

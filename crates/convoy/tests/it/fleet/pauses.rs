@@ -1,0 +1,132 @@
+//! A server that slept while the others moved on, and wakes up in the middle of a write.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use store::fault::Cut;
+use testkit::tools;
+
+use super::{
+    ground::{CLASSES, CLASSES_RECORD, Ground, NEW, OLD, Ship, class, eventually},
+    on_both_stores,
+};
+
+on_both_stores!(what_a_sleeper_writes_when_it_wakes_is_refused_or_in_the_agreed_version);
+
+/// How many clusters sleep at the same time in the long form: most of it is waiting for leases.
+const BESIDE: usize = 8;
+
+/// Soak: 1,000 rounds with a lease of one second, or 20 with the default one (`CONVOY_SOAK_LEASE=10s`).
+async fn what_a_sleeper_writes_when_it_wakes_is_refused_or_in_the_agreed_version(ground: Ground) {
+    let rounds = tools::rounds(2);
+    let n_clusters = if tools::is_soak() { BESIDE.min(rounds) } else { 1 };
+    let mut clusters = vec![ground];
+    for n in 1..n_clusters {
+        clusters.push(clusters[0].another(n).await);
+    }
+    let work = clusters.into_iter().map(|ground| {
+        tokio::spawn(async move {
+            let history = ground.history().await;
+            for round in 0..rounds.div_ceil(n_clusters) {
+                sleep_and_wake(&ground, round).await;
+            }
+            let judged = history.judge(&[]).await;
+            assert!(judged.n_moves > 2, "{judged:?}");
+        })
+    });
+    for cluster in work.collect::<Vec<_>>() {
+        cluster.await.unwrap();
+    }
+}
+
+async fn sleep_and_wake(ground: &Ground, round: usize) {
+    let lease = std::env::var("CONVOY_SOAK_LEASE").unwrap_or_else(|_| "1s".to_owned());
+    let lease = format!("--member-lease-duration={lease}");
+    let flags = [lease.as_str(), "--departure-settle-time=0s"];
+    // Both store the old version, because one of them prefers it.
+    let sleeper = ground.launch_with("sleeper", 34, &flags).await;
+    let awake = ground.launch_with("awake", 34, &flags).await;
+    eventually("both store the old version", async || {
+        awake.common(CLASSES_RECORD).await.as_deref() == Some(OLD)
+    })
+    .await;
+    awake.server.stop().await;
+    let awake = ground.launch_with("awake", 36, &flags).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
+    let (mine, theirs) = (format!("mine-{round}"), format!("held-{round}"));
+    let mut with_finalizer = class(&theirs);
+    with_finalizer["metadata"]["finalizers"] = held["metadata"]["finalizers"].clone();
+    sleeper.expect(201, "POST", CLASSES, with_finalizer).await;
+
+    // It has decided everything about these two writes when it falls asleep.
+    if round.is_multiple_of(2) {
+        sleeper.faults.pause_at_next_commit();
+    } else {
+        sleeper.faults.pause();
+    }
+    let (client, again) = (sleeper.server.client(), sleeper.server.client());
+    let object = class(&mine);
+    let put = tokio::spawn(async move { super::ground::ask(&client, "POST", CLASSES, object).await });
+    sleeper.faults.wait_until_paused().await;
+    let path = format!("{CLASSES}/{theirs}");
+    let mark = tokio::spawn({
+        let path = path.clone();
+        async move { super::ground::ask(&again, "DELETE", &path, Value::Null).await }
+    });
+    eventually("the others have moved on", async || {
+        awake.common(CLASSES_RECORD).await.as_deref() == Some(NEW)
+    })
+    .await;
+    assert_eq!(awake.n_members(), 1);
+    sleeper.faults.resume();
+    for (what, write) in [("put", put), ("mark", mark)] {
+        let (code, answer) = write.await.unwrap();
+        assert!(matches!(code, 200..=202 | 503), "{what}: {code} {answer}");
+    }
+    // And whatever it writes next.
+    let (code, answer) = sleeper.ask("POST", CLASSES, class(&format!("next-{round}"))).await;
+    assert!(matches!(code, 201 | 503), "{code} {answer}");
+    for name in [&mine, &format!("next-{round}")] {
+        if let Some(version) = ground.stored_version(&format!("/registry/deviceclasses/{name}")).await {
+            assert_eq!(version, NEW, "{name}");
+        }
+    }
+    let is_marked = awake.get(&path).await["metadata"]["deletionTimestamp"].is_string();
+    if is_marked {
+        let version = ground.stored_version(&format!("/registry/deviceclasses/{theirs}")).await;
+        assert_eq!(version.as_deref(), Some(NEW));
+    }
+    back_to_the_old_version(ground, sleeper, awake, &flags).await;
+}
+
+/// So that the next round can move again.
+async fn back_to_the_old_version(ground: &Ground, sleeper: Ship, awake: Ship, flags: &[&str]) {
+    sleeper.server.stop().await;
+    awake.server.stop().await;
+    let one = ground.launch_with("awake", 34, flags).await;
+    eventually("it votes for the old version", async || {
+        one.common(CLASSES_RECORD).await.as_deref() == Some(OLD)
+    })
+    .await;
+    one.server.stop().await;
+}
+
+/// An answer of the store that gets lost leaves nothing undone or done twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_whose_answer_is_lost_is_found_out() {
+    let ground = Ground::embedded();
+    let history = ground.history().await;
+    let (one, two) = (ground.launch("one", 36).await, ground.launch("two", 36).await);
+    for round in 0..10 {
+        two.faults.cut(if round % 2 == 0 { Cut::AnswerLost } else { Cut::Unsent });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        two.faults.heal();
+        eventually("it is a member that can write", async || {
+            let (code, _) = two.ask("POST", CLASSES, class(&format!("c{round}"))).await;
+            matches!(code, 201 | 409)
+        })
+        .await;
+    }
+    assert_eq!(one.common(CLASSES_RECORD).await.as_deref(), Some(NEW));
+    history.judge(&[]).await;
+}

@@ -1,0 +1,65 @@
+//! Steps that would leave objects unreadable are refused, with the reason and the remedy (G6).
+
+use serde_json::Value;
+
+use super::{
+    ground::{CLASSES, CLASSES_RECORD, Ground, NEW, class, eventually},
+    on_both_stores,
+};
+
+/// 1.33 has device classes as a beta that is off by default; what it does not serve does not hold it back.
+const BETAS: &str = "--runtime-config=api/beta=true";
+
+on_both_stores!(
+    a_server_that_cannot_read_what_is_stored_stays_out,
+    a_server_that_cannot_read_what_is_written_stays_out
+);
+
+async fn a_server_that_cannot_read_what_is_stored_stays_out(ground: Ground) {
+    let new = ground.launch("new", 36).await;
+    new.expect(201, "POST", CLASSES, class("x")).await;
+    new.server.stop().await;
+    let refused = ground.try_launch("old", 33, &[BETAS]).await.err().unwrap();
+    let expected = "1 object of deviceclasses.resource.k8s.io is stored as resource.k8s.io/v1, which release 1.33 cannot read";
+    assert!(refused.starts_with(expected), "{refused}");
+    assert!(refused.contains("convoy migrate deviceclasses.resource.k8s.io"), "{refused}");
+    // An operator may leave them unreadable.
+    let flags = [BETAS, "--allow-undecodable=deviceclasses.resource.k8s.io/v1"];
+    let old = ground.launch_with("old", 33, &flags).await;
+    old.server.stop().await;
+    ground.launch("older-without", 33).await.server.stop().await;
+    // Nothing of it was touched.
+    assert_eq!(ground.stored_version("/registry/deviceclasses/x").await.as_deref(), Some(NEW));
+}
+
+async fn a_server_that_cannot_read_what_is_written_stays_out(ground: Ground) {
+    let new = ground.launch("new", 36).await;
+    assert_eq!(new.common(CLASSES_RECORD).await.as_deref(), Some(NEW));
+    // Nothing is stored; what counts is what the others would store.
+    let refused = ground.try_launch("old", 33, &[BETAS]).await.err().unwrap();
+    assert!(refused.contains("is written as"), "{refused}");
+    assert!(
+        refused.contains("which release 1.33 cannot read: upgrade one minor release at a time"),
+        "{refused}"
+    );
+    // It tells the others, who tell people.
+    let starting = super::ground::Starting::launch(ground.store.clone(), "old", 33, &[BETAS]).await;
+    eventually("the others know of it", async || !new.server.status().refused.is_empty()).await;
+    eventually("there is an Event", async || {
+        let events = new.get("/apis/events.k8s.io/v1/events").await;
+        events["items"].as_array().unwrap().iter().any(|it| it["reason"] == "ServerRefused")
+    })
+    .await;
+    // It answers reads, and is not ready.
+    assert_eq!(starting.ask("GET", "/api/v1/namespaces", Value::Null).await.0, 200);
+    assert_eq!(starting.ask("GET", "/livez", Value::Null).await.0, 200);
+    assert_eq!(starting.ask("GET", "/readyz", Value::Null).await.0, 500);
+    let (code, answer) =
+        starting.ask("POST", "/api/v1/namespaces/default/configmaps", super::ground::map("m")).await;
+    assert_eq!(code, 503, "{answer}");
+    drop(starting);
+    eventually("its note goes with it", async || new.server.status().refused.is_empty()).await;
+    // With the others gone, nothing stands in its way: nothing was stored.
+    new.server.stop().await;
+    ground.launch_with("old", 33, &[BETAS]).await;
+}

@@ -1,0 +1,24 @@
+//! How many objects are stored in which version.
+//!
+//! Read from the cache, which sees the stored form of every object. Deliberately not here: what follows from it; see
+//! [`fleet::stored`].
+
+use fleet::stored::Census;
+use meta::Status;
+
+use crate::{Registry, outcome};
+
+impl Registry {
+    /// The census at a moment after the call, of built-in and custom resources, by the resources that name their records.
+    pub async fn census(&self) -> Result<Census, Status> {
+        self.cache.catch_up().await.map_err(|it| outcome::read_failed(&it))?;
+        let mut census = Census::new();
+        for kind in self.kinds.all() {
+            if let Some(collection) = kind.collection() {
+                // Resources that share their keys share the collection, so the last word is the same as the first.
+                census.insert(kind.definition.record.clone(), collection.stored());
+            }
+        }
+        Ok(census)
+    }
+}

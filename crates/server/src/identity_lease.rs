@@ -1,0 +1,175 @@
+//! The identity of every server as a Lease in `kube-system`, for people and tools: who is there, of which release.
+//!
+//! Nothing is decided by it; membership is the station's. As upstream's, with a few more annotations. The eldest member
+//! removes the Leases of servers that are gone.
+
+use std::{sync::Arc, time::Duration};
+
+use meta::{GroupResource, GroupVersion, Status, Value, object, time::format_micro_time};
+use registry::{Anything, DeleteOptions, Preconditions, Registry, Target, WriteOptions};
+use schema::check::FieldValidation;
+use serde_json::json;
+
+/// As upstream.
+const EVERY: Duration = Duration::from_secs(10);
+const DURATION_SECONDS: i64 = 3600;
+const NAMESPACE: &str = "kube-system";
+
+/// What marks a Lease as a server's identity.
+pub(crate) const LABEL: &str = "apiserver.kubernetes.io/identity";
+pub(crate) const COMPONENT: &str = "kube-apiserver";
+
+/// Only Leases with this annotation follow the membership; others expire.
+const INCARNATION: &str = "convoy.dev/incarnation";
+
+/// Keeps the Lease, and removes those of others that are gone, until the task is dropped.
+pub(crate) async fn keep(registry: Arc<Registry>, hostname: String) {
+    let mut changes = registry.station().changes();
+    let mut is_written = false;
+    loop {
+        let due = registry.clock().sleep(if is_written { EVERY } else { Duration::from_millis(200) });
+        registry.station().joined().await;
+        match publish(&registry, &hostname).await {
+            Ok(()) => is_written = true,
+            Err(status) => {
+                is_written = false;
+                tracing::debug!(%status, "the identity's Lease could not be written");
+            }
+        }
+        tokio::pin!(due);
+        loop {
+            tokio::select! {
+                () = &mut due => break,
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    remove_departed(&registry).await;
+                }
+            }
+        }
+        remove_departed(&registry).await;
+    }
+}
+
+/// Removes the Lease of a server that stops.
+pub(crate) async fn remove(registry: &Registry) {
+    let name = registry.station().identity().to_string();
+    if let Ok(target) = target(registry, &name)
+        && let Err(status) = registry.delete(&target, &DeleteOptions::default(), &Anything).await
+        && status.code != 404
+    {
+        tracing::debug!(%status, "the identity's Lease could not be removed");
+    }
+}
+
+async fn publish(registry: &Registry, hostname: &str) -> Result<(), Status> {
+    let station = registry.station();
+    let name = station.identity().to_string();
+    let target = target(registry, &name)?;
+    let options = WriteOptions {
+        dry_run: false,
+        manager: COMPONENT,
+        field_validation: FieldValidation::Ignore,
+        admit: &Anything,
+    };
+    match registry.get(&target, "").await {
+        Err(status) if status.code == 404 => {
+            let mut lease = json!({
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": NAMESPACE},
+            });
+            describe(registry, hostname, &mut lease);
+            registry.create(&target, &options, lease).await.map(|_| ())
+        }
+        Err(status) => Err(status),
+        Ok(text) => {
+            let mut lease: Value = serde_json::from_slice(&text).map_err(Status::internal)?;
+            describe(registry, hostname, &mut lease);
+            registry.update(&target, &options, lease).await.map(|_| ())
+        }
+    }
+}
+
+/// What the Lease says of this server. The holder is this process, also where another one made the Lease.
+fn describe(registry: &Registry, hostname: &str, lease: &mut Value) {
+    let station = registry.station();
+    let config = station.config();
+    let now = format_micro_time(registry.clock().now());
+    let mut annotations = vec![
+        (INCARNATION, station.incarnation().to_string()),
+        ("apiserver.kubernetes.io/binary-version", config.release.to_string()),
+        ("apiserver.kubernetes.io/emulation-version", config.emulated.to_string()),
+        ("apiserver.kubernetes.io/min-compatibility-version", config.min_compatible.to_string()),
+    ];
+    if let Some(address) = &config.peer_address {
+        annotations.push(("kubernetes.io/peer-advertise-address", address.clone()));
+    }
+    let metadata = object::metadata_mut(lease);
+    let labels = object::child_mut(metadata, "labels");
+    labels.insert(LABEL.to_owned(), COMPONENT.into());
+    labels.insert("kubernetes.io/hostname".to_owned(), hostname.into());
+    let shown = object::child_mut(metadata, "annotations");
+    for (name, value) in annotations {
+        shown.insert(name.to_owned(), value.into());
+    }
+    lease["spec"] = json!({
+        "holderIdentity": format!("{}_{}", station.identity(), station.incarnation()),
+        "leaseDurationSeconds": DURATION_SECONDS,
+        "renewTime": now,
+    });
+}
+
+/// Removes the Leases of servers that were members and are no longer.
+async fn remove_departed(registry: &Registry) {
+    if !registry.station().is_eldest() {
+        return;
+    }
+    for (name, uid, version) in departed(registry) {
+        let Ok(target) = target(registry, &name) else { return };
+        let preconditions = Some(Preconditions { uid: Some(uid), resource_version: Some(version) });
+        let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
+        match registry.delete(&target, &options, &Anything).await {
+            Ok(_) => tracing::info!(name, "the Lease of a server that is gone was removed"),
+            Err(status) => tracing::debug!(%status, name, "the Lease of a server could not be removed"),
+        }
+    }
+}
+
+/// Name, uid and resourceVersion of Leases whose servers are gone.
+fn departed(registry: &Registry) -> Vec<(String, String, String)> {
+    let Ok(target) = target(registry, "") else { return Vec::new() };
+    let Some(collection) = target.kind.collection() else { return Vec::new() };
+    let snapshot = collection.snapshot();
+    let prefix = format!("{}{NAMESPACE}/apiserver-", collection.spec().prefix);
+    let items: Vec<_> = snapshot
+        .range(&prefix, None)
+        .take_while(|it| it.key().as_str().starts_with(&prefix))
+        .cloned()
+        .collect();
+    let mut departed = Vec::new();
+    for item in items {
+        let Ok(lease) = serde_json::from_slice::<Value>(item.text()) else { continue };
+        let text = |path: &str| lease.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let is_identity = text("/metadata/labels/apiserver.kubernetes.io~1identity") == COMPONENT;
+        let incarnation = text("/metadata/annotations/convoy.dev~1incarnation");
+        let identity = fleet::Identity::new(item.name());
+        let is_live = registry.station().member(&identity).is_some_and(|it| it.as_str() == incarnation);
+        if is_identity && !incarnation.is_empty() && !is_live {
+            departed.push((item.name().to_owned(), item.uid().to_owned(), item.revision().to_string()));
+        }
+    }
+    departed
+}
+
+fn target(registry: &Registry, name: &str) -> Result<Target, Status> {
+    let resource = GroupResource::new("coordination.k8s.io", "leases");
+    Ok(Target {
+        kind: registry.kinds().get(&resource).ok_or_else(Status::no_such_resource)?,
+        group_version: GroupVersion::new("coordination.k8s.io", "v1"),
+        namespace: NAMESPACE.to_owned(),
+        name: name.to_owned(),
+        subresource: String::new(),
+    })
+}

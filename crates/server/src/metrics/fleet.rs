@@ -1,0 +1,116 @@
+//! What is counted about members, reports and fences.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+use super::{
+    Metrics, SECONDS, as_i64,
+    labels::{AgreementState, Resource},
+};
+
+/// The most resources that are counted by name; custom resources come and go.
+const MAX_RESOURCES: usize = 2_000;
+
+#[derive(Debug)]
+pub(super) struct FleetSeries {
+    members: Gauge,
+    agreement: Family<AgreementState, Gauge>,
+    written: Counter,
+    retries: Family<Resource, Counter>,
+    n_retried: std::sync::atomic::AtomicUsize,
+    gate: Histogram,
+    open: Gauge,
+    closed: Gauge,
+}
+
+/// How far the fleet is, for gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FleetSummary {
+    /// Live members.
+    pub members: usize,
+    /// Resources that all store in the same version.
+    pub agreed: usize,
+    /// Resources that they do not.
+    pub disagreed: usize,
+    /// Resources that this server may write.
+    pub open: usize,
+    /// Resources that it may not write yet.
+    pub closed: usize,
+}
+
+impl FleetSeries {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let (members, agreement, written) = (Gauge::default(), Family::default(), Counter::default());
+        let (retries, open, closed) = (Family::default(), Gauge::default(), Gauge::default());
+        let gate = Histogram::new(SECONDS);
+        let r = registry;
+        r.register("convoy_fleet_members", "Servers that are members of the cluster", members.clone());
+        r.register(
+            "convoy_storage_version_agreements",
+            "Resources by whether all servers store them in the same version",
+            agreement.clone(),
+        );
+        r.register(
+            "convoy_storage_version_writes",
+            "StorageVersion objects that this server wrote: reports, votes, collections, repairs",
+            written.clone(),
+        );
+        r.register(
+            "convoy_fence_retries",
+            "Writes that met a changed agreement and were tried again, per resource",
+            retries.clone(),
+        );
+        r.register(
+            "convoy_storage_version_gate_seconds",
+            "Time from joining until a resource could be written",
+            gate.clone(),
+        );
+        r.register("convoy_storage_version_gates_open", "Resources that this server may write", open.clone());
+        r.register(
+            "convoy_storage_version_gates_closed",
+            "Resources that this server may not write yet",
+            closed.clone(),
+        );
+        let n_retried = std::sync::atomic::AtomicUsize::new(0);
+        Self { members, agreement, written, retries, n_retried, gate, open, closed }
+    }
+}
+
+impl Metrics {
+    /// How far the fleet is.
+    pub fn set_fleet(&self, summary: FleetSummary) {
+        let FleetSummary { members, agreed, disagreed, open, closed } = summary;
+        self.fleet.members.set(as_i64(members));
+        for (state, count) in [("agreed", agreed), ("disagreed", disagreed)] {
+            self.fleet.agreement.get_or_create(&AgreementState { state }).set(as_i64(count));
+        }
+        self.fleet.open.set(as_i64(open));
+        self.fleet.closed.set(as_i64(closed));
+    }
+
+    /// A StorageVersion object was written.
+    pub fn storage_version_written(&self) {
+        self.fleet.written.inc();
+    }
+
+    /// A write met a changed agreement.
+    pub fn fence_retried(&self, resource: &str) {
+        let label = Resource { resource: resource.to_owned() };
+        if let Some(counter) = self.fleet.retries.get(&label) {
+            counter.inc();
+            return;
+        }
+        let n_before = self.fleet.n_retried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let label = if n_before < MAX_RESOURCES { label } else { Resource { resource: "other".to_owned() } };
+        self.fleet.retries.get_or_create(&label).inc();
+    }
+
+    /// A resource could be written, so long after this server had joined.
+    pub fn gate_opened(&self, after: Duration) {
+        self.fleet.gate.observe(after.as_secs_f64());
+    }
+}
