@@ -55,15 +55,18 @@ async fn a_watch_shows_what_is_there_and_then_what_happens() {
     let mut watch = Lines::open(&server, &format!("{MAPS}?watch=true")).await;
     assert_eq!(watch.short().await, "ADDED a");
     server.post(MAPS, config_map("b")).await.expect(201);
-    server.patch(&format!("{MAPS}/a"), "merge", json!({"data": {"x": "y"}})).await.expect(200);
+    let patched = server.patch(&format!("{MAPS}/a"), "merge", json!({"data": {"x": "y"}})).await.expect(200);
+    let revision =
+        |object: &Value| -> u64 { object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap() };
     server.ask("DELETE", &format!("{MAPS}/a"), Value::Null).await.expect(200);
     assert_eq!(watch.short().await, "ADDED b");
     assert_eq!(watch.short().await, "MODIFIED a");
     let deleted = watch.next().await.unwrap();
     assert_eq!(deleted["type"], "DELETED");
     assert_eq!(deleted["object"]["data"]["x"], "y");
-    let revision: u64 = deleted["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    assert_eq!(revision, server.store.current().await.unwrap().get());
+    let current = server.store.current().await.unwrap().get();
+    let deleted = revision(&deleted["object"]);
+    assert!(revision(&patched.json()) < deleted && deleted <= current, "{deleted} of {current}");
 }
 
 #[tokio::test]
