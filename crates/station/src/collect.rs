@@ -77,7 +77,13 @@ impl Inner {
 
     /// One look at every record. Says when to look again.
     async fn collect_all(&self) -> Duration {
-        let fences = self.board.read().fences();
+        let fences = {
+            let board = self.board.read();
+            let mut fences = board.fences();
+            // What an earlier process of this server left is replaced by its report, in its place.
+            fences.retain(|it, _| self.config.resource(it).is_none() || board.own(it).is_some());
+            fences
+        };
         let mut next = AT_LEAST;
         for resource in fences.keys() {
             match self.collect_one(resource).await {
