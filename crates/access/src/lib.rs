@@ -33,7 +33,7 @@ pub use certificate::{CertificateError, user_from_certificate};
 pub use impersonation::{Impersonation, ImpersonationCheck};
 pub use rbac::write::{aggregate, check_binding_write, check_role_write};
 pub use rbac::{Rbac, RbacKind, Rules};
-pub use request_header::{RequestHeaderConfig, user_from_headers};
+pub use request_header::{RequestHeaderConfig, headers_of_user, user_from_headers};
 pub use rule::PolicyRule;
 pub use service_account::{IssuedToken, TokenIssuer, TokenSpec, TokenVerifier, VerifiedServiceAccount};
 pub use token_file::{TokenFile, TokenFileError};

@@ -71,10 +71,53 @@ pub fn user_from_headers<'a>(
     Some(user)
 }
 
+/// The headers that name this user to a server that reads them with the same `config`; `None` if headers cannot say it
+/// so that exactly this user is read back.
+pub fn headers_of_user(config: &RequestHeaderConfig, user: &User) -> Option<Vec<(String, String)>> {
+    let first = |names: &[String], usual: &str| {
+        names.first().map_or_else(|| usual.to_owned(), |it| it.to_ascii_lowercase())
+    };
+    let mut headers = vec![(first(&config.username_headers, "x-remote-user"), user.name.clone())];
+    if !user.uid.is_empty() {
+        headers.push((first(&config.uid_headers, "x-remote-uid"), user.uid.clone()));
+    }
+    let group = first(&config.group_headers, "x-remote-group");
+    headers.extend(user.groups.iter().map(|it| (group.clone(), it.clone())));
+    let is_whole = |(_, value): &(String, String)| {
+        !value.is_empty() && value.trim() == value && !value.chars().any(char::is_control)
+    };
+    if !headers.iter().all(is_whole) {
+        return None;
+    }
+    let prefix = first(&config.extra_prefixes, "x-remote-extra-");
+    for (key, values) in &user.extra {
+        for value in values {
+            if value.trim() != value || value.chars().any(char::is_control) {
+                return None;
+            }
+            headers.push((format!("{prefix}{}", escape_extra_key(key)), value.clone()));
+        }
+    }
+    Some(headers)
+}
+
 /// The part of a header's name behind a prefix, compared without case.
 pub(crate) fn strip_prefix<'a>(header: &'a str, prefix: &str) -> Option<&'a str> {
     let (start, rest) = header.split_at_checked(prefix.len())?;
     start.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+/// Percent-encoding of everything that a header's name cannot hold, or would not keep: upper case, too.
+fn escape_extra_key(key: &str) -> String {
+    let mut escaped = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.') {
+            escaped.push(char::from(byte));
+        } else {
+            escaped += &format!("%{byte:02x}");
+        }
+    }
+    escaped
 }
 
 /// Percent-decoding of an extra key; a key that cannot be decoded stays as it is.
@@ -133,6 +176,30 @@ mod tests {
         }
         assert!(!config.is_identity("accept"));
         assert!(!config.is_identity("x-rémote"));
+    }
+
+    #[test]
+    fn a_user_is_read_back_as_it_was_named() {
+        let mut user = User::named("Bob Ü");
+        user.uid = "1-2".to_owned();
+        user.groups = vec!["a b".to_owned(), "system:authenticated".to_owned()];
+        user.extra = [
+            ("Key/With Space%".to_owned(), vec!["one".to_owned(), "two".to_owned()]),
+            ("empty".to_owned(), vec![String::new()]),
+        ]
+        .into();
+        let config = RequestHeaderConfig::standard();
+        let headers = headers_of_user(&config, &user).unwrap();
+        let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        assert_eq!(user_from_headers(&config, headers), Some(user));
+    }
+
+    #[test]
+    fn a_user_that_would_be_read_as_another_is_not_named() {
+        let config = RequestHeaderConfig::standard();
+        for name in ["", " admin", "admin\t", "admin\n"] {
+            assert_eq!(headers_of_user(&config, &User::named(name)), None, "{name:?}");
+        }
     }
 
     #[test]

@@ -121,10 +121,11 @@ const TABLE: &[(Gate, &str, &[GateSpec])] = &[
     (Gate::StorageVersionApi, "StorageVersionAPI", &[alpha(20).on()]),
     (Gate::StorageVersionHash, "StorageVersionHash", &[beta(15).on()]),
     (Gate::StorageVersionMigrator, "StorageVersionMigrator", &[alpha(30), beta(35)]),
+    // On, unlike upstream's before 1.36: without it a request that only another release can answer would be denied.
     (
         Gate::UnknownVersionInteroperabilityProxy,
         "UnknownVersionInteroperabilityProxy",
-        &[alpha(28), beta(36).on()],
+        &[alpha(28).on(), beta(36).on()],
     ),
     (Gate::VolumeAttributesClass, "VolumeAttributesClass", &[alpha(29), beta(31), ga(34), ga(36).locked()]),
 ];
@@ -270,8 +271,9 @@ mod tests {
     #[test]
     fn defaults_follow_the_release() {
         for (minor, gate, on) in [
-            (35, Gate::UnknownVersionInteroperabilityProxy, false),
+            (35, Gate::UnknownVersionInteroperabilityProxy, true),
             (36, Gate::UnknownVersionInteroperabilityProxy, true),
+            (32, Gate::CoordinatedLeaderElection, false),
             (32, Gate::InPlacePodVerticalScaling, false),
             (33, Gate::InPlacePodVerticalScaling, true),
             (30, Gate::StorageVersionHash, true),

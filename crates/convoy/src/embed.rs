@@ -35,6 +35,9 @@ pub struct Options {
     pub controllers: String,
     /// Where to listen; port 0 takes any that is free. Without it only this process can reach the server.
     pub listen: Option<SocketAddr>,
+    /// Where keys and certificates are, as `--cert-dir`; a directory of its own by default. Servers of one cluster that
+    /// are to hand each other requests must listen, and share it.
+    pub cert_dir: Option<PathBuf>,
     /// More flags of `convoy serve`, for what has no option here.
     pub flags: Vec<String>,
 }
@@ -65,6 +68,7 @@ impl Default for Options {
             release: catalog::LAST_RELEASE,
             controllers: "*".to_owned(),
             listen: None,
+            cert_dir: None,
             flags: Vec::new(),
         }
     }
@@ -221,6 +225,7 @@ fn flags(options: &Options, folder: &TempDir) -> Result<ServeFlags, StartError> 
         Keep::Memory | Keep::Shared(_) => path("data"),
         Keep::In(folder) => folder.display().to_string(),
     };
+    let cert_dir = options.cert_dir.as_ref().map_or_else(|| path("pki"), |it| it.display().to_string());
     // Servers on one store must not have the same name.
     let name = match options.name.as_str() {
         "" => format!("embedded-{:08x}", rand::random::<u32>()),
@@ -229,7 +234,7 @@ fn flags(options: &Options, folder: &TempDir) -> Result<ServeFlags, StartError> 
     let mut args = vec![
         "convoy".to_owned(),
         format!("--data-dir={data}"),
-        format!("--cert-dir={}", path("pki")),
+        format!("--cert-dir={}", cert_dir),
         format!("--bind-address={}", listen.ip()),
         format!("--secure-port={}", listen.port()),
         format!("--emulated-version={}", options.release),

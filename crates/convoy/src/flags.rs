@@ -9,6 +9,7 @@ use fleet::{
     stored::Allowed,
 };
 use meta::Release;
+use server::documents::PeerDiscovery;
 
 use crate::{duration::GoDuration, logging::LogFormat};
 
@@ -192,6 +193,38 @@ pub struct FleetFlags {
     /// The port under which other servers reach this one [default: the port it listens on]
     #[arg(long, value_name = "PORT", requires = "peer_advertise_ip")]
     pub peer_advertise_port: Option<u16>,
+
+    /// The authorities that vouch for other servers' certificates, which must be valid for kubernetes.default.svc (PEM).
+    /// Without it, servers with certificates of their own cannot hand each other requests [default: the self-made one]
+    #[arg(long, value_name = "FILE")]
+    pub peer_ca_file: Option<PathBuf>,
+
+    /// What this server shows to other servers, a certificate of --requestheader-client-ca-file (PEM)
+    /// [default: the self-made one]
+    #[arg(long, value_name = "FILE")]
+    pub proxy_client_cert_file: Option<PathBuf>,
+
+    /// The key of --proxy-client-cert-file (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub proxy_client_key_file: Option<PathBuf>,
+
+    /// What discovery shows: merged (everything that any server of the cluster serves) or newest (what the newest one
+    /// serves)
+    #[arg(long, value_name = "merged|newest", default_value = "merged", value_parser = parse_peer_discovery)]
+    pub peer_discovery: PeerDiscovery,
+
+    /// How connections to other servers leave this machine: an EgressSelectorConfiguration of apiserver.k8s.io, whose
+    /// context controlplane is used; HTTPConnect over TCP or a unix socket, or Direct
+    #[arg(long, value_name = "FILE")]
+    pub egress_selector_config_file: Option<PathBuf>,
+}
+
+fn parse_peer_discovery(text: &str) -> Result<PeerDiscovery, String> {
+    match text {
+        "merged" => Ok(PeerDiscovery::Merged),
+        "newest" => Ok(PeerDiscovery::Newest),
+        other => Err(format!("{other:?} is neither merged nor newest")),
+    }
 }
 
 /// What keeps the cluster in order.

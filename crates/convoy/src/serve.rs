@@ -308,7 +308,7 @@ fn settings_of(
         request_timeout: flags.requests.request_timeout.0,
         min_request_timeout: Duration::from_secs(flags.requests.min_request_timeout),
         snapshots: storage.snapshots(),
-        fleet: settings::fleet(flags, listener.as_ref().map(|_| advertised), storage.is_exclusive(), pki),
+        fleet: settings::fleet(flags, listener.as_ref().map(|_| advertised), storage.is_exclusive(), pki)?,
         store_health: storage.health(),
     })
 }

@@ -12,7 +12,7 @@ use access::{
     Mode, Policy, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier, service_account::VerifyingKey,
 };
 use admission::Plugins;
-use catalog::{Catalog, FeatureGates, RuntimeConfig};
+use catalog::{Catalog, FeatureGates, Gate, RuntimeConfig};
 use controllers::Controller;
 use fleet::cluster::Wanted;
 use server::{
@@ -20,7 +20,7 @@ use server::{
     audit_log::{AuditLog, Destination, Rotation},
     membership::FleetSettings,
     metrics::Metrics,
-    peers::Peers,
+    peers::{Peers, egress::Egress},
     pki::{Pki, ServingNames},
     tls::TlsFiles,
 };
@@ -64,8 +64,10 @@ impl Checked {
         if flags.authentication.service_account_issuer.iter().any(String::is_empty) {
             return Err(Failure::usage("--service-account-issuer must not be empty"));
         }
+        let catalog = catalog(&flags.api)?;
+        check_peers(&flags.fleet, &catalog)?;
         Ok(Self {
-            catalog: catalog(&flags.api)?,
+            catalog,
             admission_plugins: Plugins::choose(
                 &flags.api.enable_admission_plugins,
                 &flags.api.disable_admission_plugins,
@@ -74,6 +76,24 @@ impl Checked {
             authorization_modes: Mode::parse_list(modes).map_err(|it| Failure::usage(it.to_string()))?,
             max_token_expiration: max_token_expiration.filter(|it| !it.is_zero()),
         })
+    }
+}
+
+/// Flags about other servers make no sense where this one does not hand requests on. Upstream's sentences.
+fn check_peers(flags: &FleetFlags, catalog: &Catalog) -> Result<(), Failure> {
+    if catalog.gates().enabled(Gate::UnknownVersionInteroperabilityProxy) {
+        return Ok(());
+    }
+    let given = [
+        ("peer-ca-file", flags.peer_ca_file.is_some()),
+        ("peer-advertise-ip", flags.peer_advertise_ip.is_some()),
+        ("peer-advertise-port", flags.peer_advertise_port.is_some()),
+    ];
+    match given.iter().find(|it| it.1) {
+        None => Ok(()),
+        Some((flag, _)) => Err(Failure::usage(format!(
+            "--{flag} requires UnknownVersionInteroperabilityProxy feature to be turned on"
+        ))),
     }
 }
 
@@ -123,7 +143,8 @@ pub fn fleet(
     listens: Option<SocketAddr>,
     is_exclusive: bool,
     pki: Option<&Pki>,
-) -> FleetSettings {
+) -> Result<FleetSettings, Failure> {
+    let peers = peers(flags, pki)?;
     let FleetFlags {
         storage_version_agreement: agreement,
         storage_version_guarantee: guarantee,
@@ -132,6 +153,8 @@ pub fn fleet(
         allow_undecodable,
         peer_advertise_ip,
         peer_advertise_port,
+        peer_discovery,
+        ..
     } = flags.fleet.clone();
     for allowed in &allow_undecodable {
         tracing::warn!(%allowed, "objects in this version may stay unreadable, as --allow-undecodable says");
@@ -140,7 +163,7 @@ pub fn fleet(
         (Some(ip), Some(port)) => Some(SocketAddr::new(ip, port)),
         _ => listens,
     };
-    FleetSettings {
+    Ok(FleetSettings {
         peer_address: peer_address.map(|it| it.to_string()),
         wanted: Wanted { agreement, guarantee },
         lease: member_lease_duration.0,
@@ -148,13 +171,32 @@ pub fn fleet(
         allowed: allow_undecodable,
         is_exclusive,
         collects: flags.controllers.controllers.has(Controller::StorageVersionGc),
-        peers: pki.map(|it| Peers {
-            ca: it.ca.clone(),
-            certificate: it.front_proxy_certificate.clone(),
-            key: it.front_proxy_key.clone(),
-        }),
+        peers,
+        discovery: peer_discovery,
         ..FleetSettings::named(hostname(&flags.serving))
-    }
+    })
+}
+
+/// How this server reaches the others; `None` if nothing says how they would prove themselves.
+fn peers(flags: &ServeFlags, pki: Option<&Pki>) -> Result<Option<Peers>, Failure> {
+    let FleetFlags { peer_ca_file, proxy_client_cert_file, proxy_client_key_file, .. } = &flags.fleet;
+    let egress = match &flags.fleet.egress_selector_config_file {
+        None => Egress::Direct,
+        Some(path) => Egress::parse(&read(path)?).map_err(|it| wrong(path, &it))?,
+    };
+    // The self-made authority vouches for the self-made serving certificate, and for no other.
+    let made = pki.filter(|_| flags.serving.tls_cert_file.is_none());
+    let Some(ca) = peer_ca_file.clone().or_else(|| made.map(|it| it.ca.clone())) else { return Ok(None) };
+    let missing = |what: &str| {
+        Failure::usage(format!("error building peer proxy handler, proxy-{what}-file not specified"))
+    };
+    let (certificate, key) = match (proxy_client_cert_file, proxy_client_key_file, pki) {
+        (Some(certificate), Some(key), _) => (certificate.clone(), key.clone()),
+        (None, None, Some(pki)) => (pki.front_proxy_certificate.clone(), pki.front_proxy_key.clone()),
+        (None, _, _) => return Err(missing("cert")),
+        (Some(_), None, _) => return Err(missing("key")),
+    };
+    Ok(Some(Peers { ca, certificate, key, egress }))
 }
 
 /// The names that the self-made serving certificate is valid for.

@@ -9,7 +9,8 @@
 //! the fence record ([`agree`], for custom resources [`custom`]), with the mirror for people ([`mirror`]) in the
 //! same transaction ([`mod@write`]). Every put then requires the fence at the revision it was encoded for
 //! ([`encoding`]); if that fails, [`put`] says how to go on. [`gate`] keeps writes out until a resource is
-//! reported, [`collect`] removes what the departed left.
+//! reported, [`collect`] removes what the departed left. Which server answers a request is decided in [`route`], by what
+//! the members' records say that they offer ([`offer`]).
 //!
 //! # Guarantees
 //! While a mirror shows a common version, every put of the resource is encoded in it; and no live member is
@@ -29,8 +30,10 @@ pub mod identity;
 pub mod keys;
 pub mod member;
 pub mod mirror;
+pub mod offer;
 pub mod put;
 pub mod record;
+pub mod route;
 mod serial;
 pub mod stored;
 #[cfg(test)]
@@ -41,3 +44,4 @@ pub use encoding::Encoding;
 pub use fence::{Entry, FenceRecord};
 pub use identity::{Epoch, Identity, Incarnation};
 pub use member::{MemberRecord, Members};
+pub use offer::Offer;

@@ -9,7 +9,7 @@
 //! fences were read. Which of two processes of one identity writes is decided by the fence, not here.
 //! Deliberately not here: leases, probes and their time limits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use meta::{GroupResource, Release, StorageVersion};
@@ -20,6 +20,7 @@ use crate::{
     FenceRecord, Identity, Incarnation,
     cluster::PROTOCOL,
     fence::MAX_VERSIONS,
+    offer::Offer,
     record::{Record, Unknown, bounded},
     serial,
     stored::Undecodable,
@@ -60,9 +61,9 @@ pub struct MemberRecord {
     /// The built-in resources it persists; each is named by its fence record. Custom resources are persisted by all.
     #[serde(with = "serial::by_resource")]
     pub persisted: BTreeMap<GroupResource, Persisted>,
-    /// What it serves: resources (with subresources) by group and version.
+    /// What it offers to clients by itself. Shared, because records are copied and this is most of one.
     #[serde(default)]
-    pub served: BTreeMap<String, BTreeSet<String>>,
+    pub offer: Arc<Offer>,
     /// Since when.
     #[serde(with = "serial::time")]
     pub since: Timestamp,
@@ -301,7 +302,7 @@ impl Members {
 impl Record for MemberRecord {
     fn check(&self) -> Result<(), String> {
         bounded("resources", self.persisted.len(), MAX_RESOURCES)?;
-        bounded("served versions", self.served.len(), MAX_RESOURCES)?;
+        self.offer.check()?;
         bounded("features", self.features.len(), MAX_RESOURCES)?;
         for (resource, Persisted { preferred, decodable }) in &self.persisted {
             bounded("decodable versions", decodable.len(), MAX_VERSIONS)?;

@@ -1,6 +1,6 @@
 //! Small makers of records for the unit tests of this crate.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use meta::{GroupResource, Release, StorageVersion};
@@ -41,7 +41,7 @@ pub(crate) fn member(name: &str, incarnation: &str, preferred: &str, reads: &[&s
         protocol: PROTOCOL,
         features: [(FEATURE.to_owned(), true)].into(),
         persisted: [(things(), persisted)].into(),
-        served: BTreeMap::new(),
+        offer: Arc::default(),
         since: time(0),
         unknown: Unknown::new(),
     }

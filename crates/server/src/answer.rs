@@ -33,6 +33,17 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// What another server answered; it goes to the client as it is.
+    pub(crate) fn forwarded(response: Response<Body>) -> Self {
+        Self {
+            response,
+            is_known_resource: true,
+            failure: None,
+            media: Media::Json,
+            warnings: Warnings::default(),
+        }
+    }
+
     /// The path named a resource of this server.
     #[must_use]
     pub fn about_resource(mut self) -> Self {

@@ -10,6 +10,8 @@ use crate::{
     audit_log::AuditLog,
     authorize,
     chain::{Caller, Chain, Exchange},
+    forward::BY,
+    route,
 };
 
 /// A policy and where its events go; neither by default.
@@ -49,6 +51,11 @@ impl Record {
             event.set_impersonated(&caller.user);
         }
         event.source_ips = vec![exchange.peer.address.ip().to_string()];
+        if route::is_forwarded(chain, exchange) {
+            // The client first, then the server that it asked.
+            event.source_ips.insert(0, exchange.header("x-forwarded-for").to_owned());
+            event.annotations.insert("convoy/forwarded-by".to_owned(), exchange.header(BY).to_owned());
+        }
         event.user_agent = exchange.header("user-agent").to_owned();
         if decision.wants(Stage::RequestReceived) {
             log.write(Bytes::from(event.to_line())).await;

@@ -97,9 +97,17 @@ impl Authenticator {
         let headers: Vec<(&str, &str)> = exchange
             .headers
             .iter()
-            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+            .filter_map(|(name, value)| Some((name.as_str(), str::from_utf8(value.as_bytes()).ok()?)))
             .collect();
         Ok(access::user_from_headers(&self.request_header, headers.iter().copied()).map(authenticated))
+    }
+
+    /// Whether the other side of the connection is a server of this cluster: it shows a front proxy's certificate.
+    pub(crate) fn is_peer(&self, exchange: &Exchange) -> bool {
+        let Some(chain) = &exchange.peer.certificates else { return false };
+        let names = &self.request_header.allowed_names;
+        exchange.peer.verified(&(self.trust)()).front_proxy_ca
+            && access::certificate::check_allowed_name(&chain[0], names).is_ok()
     }
 
     /// Nobody in particular: only health and version are open to them.

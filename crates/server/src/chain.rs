@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use meta::Status;
+use parking_lot::Mutex;
 
 use crate::{
     answer::{self, Answer},
@@ -16,14 +17,19 @@ use crate::{
     body::{Body, RequestBody},
     deadline,
     dispatch::Dispatch,
+    forward::{self, Forwarder},
     impersonate,
     inflight::{self, InFlightGuard, InFlightLimits, RequestKind},
     lifecycle::Lifecycle,
     listen::{Handler, Peer},
     metrics::{Metrics, RequestKey},
     request::{Query, RequestInfo},
+    route::{self, Route},
     storage_gate, transcode,
 };
+
+/// The longest name of a request that is taken over from its client, as upstream.
+const MAX_AUDIT_ID: usize = 64;
 
 /// Everything that requests go through, for one server.
 pub struct Chain {
@@ -32,6 +38,7 @@ pub struct Chain {
     pub(crate) audit: crate::audit::Auditor,
     pub(crate) limits: InFlightLimits,
     pub(crate) dispatch: Dispatch,
+    pub(crate) forwarder: Forwarder,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) clock: store::SharedClock,
@@ -64,6 +71,8 @@ pub struct Exchange {
     pub audit_id: String,
     /// Where it came from.
     pub peer: Arc<Peer>,
+    /// What the client wants to make of the connection, until somebody takes it.
+    pub(crate) upgrade: Mutex<Option<forward::Upgrade>>,
 }
 
 impl Handler for Chain {
@@ -107,8 +116,17 @@ impl Chain {
         let result = async {
             let _slot = admit(self, exchange, &caller)?; // before work is done, also before authorization
             authorize::step(self, exchange, &caller)?;
-            storage_gate::step(self, exchange, &caller)?; // writes wait until their version is reported
-            deadline::step(self, exchange, self.dispatch.route(exchange, &caller, body, &mut record)).await
+            match route::step(self, exchange, &caller).await? {
+                Route::Here => {
+                    storage_gate::step(self, exchange, &caller)?; // writes wait until their version is reported
+                    deadline::step(self, exchange, self.dispatch.route(exchange, &caller, body, &mut record))
+                        .await
+                }
+                Route::There(servers) => {
+                    let forwarded = forward::step(self, exchange, &caller, body, &mut record, &servers);
+                    deadline::step(self, exchange, forwarded).await
+                }
+            }
         }
         .await;
         let answer = result.unwrap_or_else(|status| answer::status(exchange, status));
@@ -143,12 +161,12 @@ impl Chain {
 }
 
 impl Exchange {
-    fn of(request: Request<RequestBody>, peer: Arc<Peer>) -> (Self, RequestBody) {
-        let (parts, body) = request.into_parts();
+    pub(crate) fn of(request: Request<RequestBody>, peer: Arc<Peer>) -> (Self, RequestBody) {
+        let (mut parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = RequestInfo::resolve(&parts.method, parts.uri.path(), &query);
-        // From the thread's generator: one call to the system per request would be felt.
-        let audit_id = uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string();
+        let audit_id = audit_id(&parts.headers);
+        let upgrade = forward::Upgrade::of(&mut parts);
         let exchange = Self {
             info,
             query,
@@ -157,6 +175,7 @@ impl Exchange {
             uri: parts.uri,
             audit_id,
             peer,
+            upgrade: Mutex::new(upgrade),
         };
         (exchange, body)
     }
@@ -165,6 +184,16 @@ impl Exchange {
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default()
     }
+}
+
+/// The name that the client, or the server that handed the request on, gave it; else a new one.
+fn audit_id(headers: &HeaderMap) -> String {
+    let given = headers.get("audit-id").and_then(|it| it.to_str().ok());
+    if let Some(given) = given.filter(|it| (1..=MAX_AUDIT_ID).contains(&it.len())) {
+        return given.to_owned();
+    }
+    // From the thread's generator: one call to the system per request would be felt.
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string()
 }
 
 /// 429 if too much is going on. Watches do not count, and operators always get in.

@@ -62,7 +62,7 @@ impl Dispatch {
             return self.resource(exchange, caller, path, body, record).await;
         }
         let path = exchange.info.path.as_str();
-        let documents = self.served.discovery();
+        let documents = self.documents(exchange);
         let segments: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();
         match segments.as_slice() {
             ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
@@ -76,7 +76,7 @@ impl Dispatch {
             }
             ["metrics"] => Ok(self.render_metrics()),
             ["openapi", "v2"] => self.openapi_v2(exchange),
-            ["openapi", "v3"] => self.document(exchange, &self.served.openapi_index(&self.openapi())),
+            ["openapi", "v3"] => self.document(exchange, &self.served.openapi_index_of_all(&self.openapi())),
             ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, &rest.join("/")),
             ["version"] => self.document(exchange, &self.version),
             [] => self.document(exchange, &self.root()),
@@ -97,10 +97,21 @@ impl Dispatch {
         }
     }
 
+    /// The documents about all servers; those about this one alone for whoever says `profile=nopeer`.
+    fn documents(&self, exchange: &Exchange) -> Arc<Documents> {
+        if !Wanted::of(exchange.header("accept")).is_local {
+            return self.served.of_all();
+        }
+        if matches!(exchange.info.path.trim_end_matches('/'), "/api" | "/apis") {
+            self.metrics.discovery_without_peers();
+        }
+        self.served.own()
+    }
+
     /// Documents can only be read, and what is not there cannot even be that.
     fn wrong_method(&self, segments: &[&str]) -> Result<Answer, Status> {
         let is_there = matches!(segments, ["version"] | ["api" | "apis"]);
-        if is_there || group_document(&self.served.discovery(), segments).is_some() {
+        if is_there || group_document(&self.served.of_all(), segments).is_some() {
             return Err(Status::method_not_allowed());
         }
         self.unknown_path(segments)
@@ -163,7 +174,7 @@ impl Dispatch {
     }
 
     /// The resource in the version that is asked for: built in, or defined by a user.
-    fn find(&self, path: &ResourcePath) -> Option<(Arc<Kind>, Arc<Served>)> {
+    pub(crate) fn find(&self, path: &ResourcePath) -> Option<(Arc<Kind>, Arc<Served>)> {
         let resource = GroupResource::new(path.group.as_str(), path.resource.as_str());
         let kinds = self.registry.kinds();
         match self.catalog.find(&path.group, &path.version, &path.resource) {
@@ -194,23 +205,13 @@ impl Dispatch {
         aggregated: [&Tagged; 2],
     ) -> Result<Answer, Status> {
         let [v2, v2beta1] = aggregated;
-        let wanted = exchange.header("accept").split(',').find_map(|entry| {
-            let entry: String = entry.chars().filter(|it| !it.is_whitespace()).collect();
-            let has = |part: &str| entry.split(';').any(|it| it == part);
-            let is_list =
-                has("application/json") && has("g=apidiscovery.k8s.io") && has("as=APIGroupDiscoveryList");
-            match (is_list, has("v=v2"), has("v=v2beta1")) {
-                (true, true, _) => {
-                    Some((v2, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"))
-                }
-                (true, _, true) => Some((
-                    v2beta1,
-                    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-                )),
-                _ => None,
+        let (document, content_type) = match Wanted::of(exchange.header("accept")).form {
+            Form::Plain => return self.document(exchange, plain),
+            Form::V2 => (v2, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            Form::V2beta1 => {
+                (v2beta1, "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList")
             }
-        });
-        let Some((document, content_type)) = wanted else { return self.document(exchange, plain) };
+        };
         let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
         let vary = HeaderValue::from_static("Accept");
         if exchange.header("if-none-match") == &*document.etag {
@@ -253,7 +254,7 @@ impl Dispatch {
         ]
         .map(str::to_owned)
         .to_vec();
-        let documents = self.served.discovery();
+        let documents = self.served.of_all();
         paths.extend(documents.groups.keys().map(|it| format!("/apis/{it}")));
         paths.extend(
             documents.group_versions.keys().filter(|it| it.contains('/')).map(|it| format!("/apis/{it}")),
@@ -278,6 +279,52 @@ impl Dispatch {
     }
 }
 
+/// What a client wants to know of discovery, by its first wish that can be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    form: Form,
+    /// What this server serves by itself, not what the others do.
+    is_local: bool,
+}
+
+/// The form of `/api` and `/apis`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// A list of groups.
+    Plain,
+    /// Everything at once.
+    V2,
+    /// The same as older clients read it.
+    V2beta1,
+}
+
+impl Wanted {
+    fn of(accept: &str) -> Self {
+        let wish = |entry: &str| {
+            let entry: String = entry.chars().filter(|it| !it.is_whitespace()).collect();
+            let has = |part: &str| entry.split(';').any(|it| it == part);
+            let media = entry.split(';').next().unwrap_or_default();
+            let form = if entry.contains(";g=") {
+                let is_list = media == "application/json"
+                    && has("g=apidiscovery.k8s.io")
+                    && has("as=APIGroupDiscoveryList");
+                match (is_list, has("v=v2"), has("v=v2beta1")) {
+                    (true, true, _) => Form::V2,
+                    (true, _, true) => Form::V2beta1,
+                    _ => return None,
+                }
+            } else if matches!(media, "application/json" | "application/*" | "*/*") {
+                Form::Plain
+            } else {
+                return None;
+            };
+            Some(Self { form, is_local: has("profile=nopeer") })
+        };
+        let nothing_special = Self { form: Form::Plain, is_local: false };
+        accept.split(',').find_map(wish).unwrap_or(nothing_special)
+    }
+}
+
 /// Something is missing between two slashes. Before and behind everything more slashes do not matter.
 fn is_gapped(path: &str) -> bool {
     path.trim_matches('/').contains("//")
@@ -290,5 +337,31 @@ fn group_document<'a>(documents: &'a Documents, segments: &[&str]) -> Option<&'a
         ["apis", group] => documents.groups.get(*group),
         ["apis", group, version] => documents.group_versions.get(format!("{group}/{version}").as_str()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_wish_that_can_be_met_counts() {
+        let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        for (accept, form, is_local) in [
+            (String::new(), Form::Plain, false),
+            ("application/json".to_owned(), Form::Plain, false),
+            ("text/html, */*".to_owned(), Form::Plain, false),
+            (v2.to_owned(), Form::V2, false),
+            (v2.replace("v=v2", "v=v2beta1"), Form::V2beta1, false),
+            (format!("{v2};profile=nopeer,{v2},application/json"), Form::V2, true),
+            (format!("{v2},{v2};profile=nopeer"), Form::V2, false),
+            (format!("{v2};profile=other"), Form::V2, false),
+            (format!("{v2}, application/json").replace("v=v2", "v=v9"), Form::Plain, false),
+            (v2.replace(';', " ; "), Form::V2, false),
+            (format!("application/vnd.kubernetes.protobuf;g=x;profile=nopeer,{v2}"), Form::V2, false),
+            (";;;,,".to_owned(), Form::Plain, false),
+        ] {
+            assert_eq!(Wanted::of(&accept), Wanted { form, is_local }, "{accept:?}");
+        }
     }
 }

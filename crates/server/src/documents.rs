@@ -15,10 +15,13 @@ use catalog::{
     discovery::{self, Documents, GroupDiscovery, ResourceDiscovery, SubresourceDiscovery, VersionDiscovery},
     openapi::{self, OpenApi},
 };
+use fleet::MemberRecord;
 use meta::{GroupVersion, Value};
 use registry::{Kind, Registry, custom::Custom};
 use serde_json::json;
 use sha2::{Digest, Sha256};
+
+use crate::metrics::Metrics;
 
 /// The order in which upstream lists the verbs of custom resources.
 const VERBS: [Verb; 8] = [
@@ -35,46 +38,143 @@ const VERBS: [Verb; 8] = [
 /// What is left while a definition goes.
 const ENDING_VERBS: [Verb; 5] = [Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];
 
+/// Which servers' documents clients see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerDiscovery {
+    /// Everything that any live member serves.
+    #[default]
+    Merged,
+    /// What the newest live member serves.
+    Newest,
+}
+
 /// The documents of one server.
 pub(crate) struct ServedDocuments {
     catalog: Arc<Catalog>,
     registry: Arc<Registry>,
+    metrics: Arc<Metrics>,
+    mode: PeerDiscovery,
     server_address: String,
-    /// With the numbers of changes that they show: of what users define, and of what is stored.
-    newest: ArcSwapOption<((u64, u64), Arc<Documents>)>,
+    own: ArcSwapOption<Made>,
+    of_all: ArcSwapOption<Made>,
 }
 
+/// Documents with the numbers of the changes that they show. What was made from older facts is never taken for newer: the
+/// numbers are read first.
+struct Made {
+    changes: Changes,
+    documents: Arc<Documents>,
+}
+
+/// Of what users define, of what is stored, and of the members.
+type Changes = (u64, u64, u64);
+
 impl ServedDocuments {
-    pub(crate) fn new(catalog: Arc<Catalog>, registry: Arc<Registry>, server_address: String) -> Self {
-        Self { catalog, registry, server_address, newest: ArcSwapOption::empty() }
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        registry: Arc<Registry>,
+        metrics: Arc<Metrics>,
+        mode: PeerDiscovery,
+        server_address: String,
+    ) -> Self {
+        let (own, of_all) = (ArcSwapOption::empty(), ArcSwapOption::empty());
+        Self { catalog, registry, metrics, mode, server_address, own, of_all }
     }
 
-    /// Discovery as of now.
-    pub(crate) fn discovery(&self) -> Arc<Documents> {
-        let changes = (self.registry.kinds().changes(), self.registry.station().moves());
-        if let Some(newest) = &*self.newest.load()
-            && newest.0 == changes
-        {
-            return Arc::clone(&newest.1);
+    /// What this server serves by itself, as of now.
+    pub(crate) fn own(&self) -> Arc<Documents> {
+        let station = self.registry.station();
+        let changes = (self.registry.kinds().changes(), station.moves(), 0);
+        if let Some(made) = there(&self.own, changes) {
+            return made;
         }
-        let documents = Arc::new(self.build());
-        self.newest.store(Some(Arc::new((changes, Arc::clone(&documents)))));
+        self.metrics.discovery_made();
+        self.keep(&self.own, changes, self.own_groups())
+    }
+
+    /// What can be asked for through this server, as of now.
+    pub(crate) fn of_all(&self) -> Arc<Documents> {
+        if !self.catalog.gates().enabled(Gate::UnknownVersionInteroperabilityProxy) {
+            return self.own();
+        }
+        let station = self.registry.station();
+        let changes = (self.registry.kinds().changes(), station.moves(), station.memberships());
+        let made = there(&self.of_all, changes);
+        self.metrics.merged_discovery(made.is_some());
+        if let Some(made) = made {
+            return made;
+        }
+        let (members, _) = station.members();
+        let mut others: Vec<&MemberRecord> =
+            members.iter().filter(|it| it.identity != *station.identity()).collect();
+        for strange in others.iter().filter(|it| it.peer_address.is_none()) {
+            self.metrics.peer_discovery_error("hostport_resolution");
+            tracing::debug!(peer = %strange.identity, "a member does not say where it is");
+        }
+        if others.is_empty() {
+            return self.keep(&self.of_all, changes, self.own_groups());
+        }
+        // All servers come to the same result, whichever is asked: the newest goes first, then it is by name.
+        let rank = |it: &MemberRecord| (std::cmp::Reverse((it.emulated, it.release)), it.identity.clone());
+        let own_rank = (
+            std::cmp::Reverse((station.config().emulated, station.config().release)),
+            station.identity().clone(),
+        );
+        others.sort_by_key(|it| rank(it));
+        let place = others.iter().filter(|it| rank(it) < own_rank).count();
+        let mut lists: Vec<Vec<GroupDiscovery>> = others.iter().map(|it| self.describe(it)).collect();
+        lists.insert(place, discovery::builtin(&self.catalog, |it| self.stored(it)));
+        if self.mode == PeerDiscovery::Newest {
+            lists.truncate(1);
+        }
+        let mut groups = crate::discovery::merge(lists);
+        groups.extend(self.custom_groups());
+        self.keep(&self.of_all, changes, groups)
+    }
+
+    fn keep(
+        &self,
+        kept: &ArcSwapOption<Made>,
+        changes: Changes,
+        groups: Vec<GroupDiscovery>,
+    ) -> Arc<Documents> {
+        let documents = Arc::new(Documents::build(groups, &self.server_address));
+        kept.store(Some(Arc::new(Made { changes, documents: Arc::clone(&documents) })));
         documents
     }
 
-    fn build(&self) -> Documents {
-        // What is really written, which may be older than what this release prefers.
-        let stored = |it: &Definition| {
-            let agreed = self.registry.station().version(&it.record);
-            agreed.and_then(|it| GroupVersion::parse(it.as_str())).or_else(|| it.storage.clone())
-        };
-        let mut groups = discovery::builtin(&self.catalog, stored);
+    /// What another member offers.
+    fn describe(&self, member: &MemberRecord) -> Vec<GroupDiscovery> {
         let has_hash = self.catalog.gates().enabled(Gate::StorageVersionHash);
+        crate::discovery::describe(&member.offer, |resource| {
+            let own = self.catalog.definition(&resource.group, &resource.resource);
+            let record = own.map_or(resource, |it| &it.record);
+            let agreed = self.registry.station().version(record).filter(|_| has_hash)?;
+            GroupVersion::parse(agreed.as_str())
+        })
+    }
+
+    /// What is really written, which may be older than what this release prefers.
+    fn stored(&self, it: &Definition) -> Option<GroupVersion> {
+        let agreed = self.registry.station().version(&it.record);
+        agreed.and_then(|it| GroupVersion::parse(it.as_str())).or_else(|| it.storage.clone())
+    }
+
+    fn own_groups(&self) -> Vec<GroupDiscovery> {
+        let mut groups = discovery::builtin(&self.catalog, |it| self.stored(it));
+        groups.extend(self.custom_groups());
+        groups
+    }
+
+    /// What users define: every server knows it from the store.
+    fn custom_groups(&self) -> Vec<GroupDiscovery> {
+        let has_hash = self.catalog.gates().enabled(Gate::StorageVersionHash);
+        let mut groups = Vec::new();
         for kind in self.registry.kinds().custom() {
             let Some(custom) = &kind.custom else { continue };
             groups.extend(custom.served().map(|it| describe(&kind, custom, it, has_hash)));
         }
-        Documents::build(groups, &self.server_address)
+        groups
     }
 
     /// `/openapi/v3`
@@ -94,6 +194,33 @@ impl ServedDocuments {
                 let url = format!("/openapi/v3/{path}?hash={hash}");
                 index["paths"][path] = json!({ "serverRelativeURL": url });
             }
+        }
+        Bytes::from(index.to_string())
+    }
+
+    /// `/openapi/v3` with the documents that only other members have. Those have no hash: it would have to be asked for.
+    pub(crate) fn openapi_index_of_all(&self, builtin: &OpenApi) -> Bytes {
+        let index = self.openapi_index(builtin);
+        let station = self.registry.station();
+        let (members, _) = station.members();
+        let offered =
+            members.iter().filter(|it| it.identity != *station.identity()).flat_map(|it| &it.offer.0);
+        let offered = offered.flat_map(|(group, it)| {
+            it.versions.keys().map(|version| GroupVersion::new(group.as_str(), version.as_str()))
+        });
+        let known = self.group_versions();
+        let is_new = |it: &GroupVersion| {
+            !self.catalog.has_group_version(&it.group, it.version.as_str()) && !known.contains(it)
+        };
+        let missing: BTreeSet<GroupVersion> = offered.filter(is_new).collect();
+        if missing.is_empty() || !self.catalog.gates().enabled(Gate::UnknownVersionInteroperabilityProxy) {
+            return index;
+        }
+        let Ok(mut index) = serde_json::from_slice::<Value>(&index) else { return index };
+        for group_version in missing {
+            let path = openapi::path_of(&group_version);
+            let url = format!("/openapi/v3/{path}");
+            index["paths"][path] = json!({ "serverRelativeURL": url });
         }
         Bytes::from(index.to_string())
     }
@@ -144,6 +271,12 @@ impl ServedDocuments {
         let kinds = self.registry.kinds().custom().into_iter().filter(|it| serves(it));
         kinds.map(|it| (it.resource.resource.to_string(), it)).collect()
     }
+}
+
+/// What was made, if nothing has changed since.
+fn there(kept: &ArcSwapOption<Made>, changes: Changes) -> Option<Arc<Documents>> {
+    let made = kept.load();
+    made.as_ref().filter(|it| it.changes == changes).map(|it| Arc::clone(&it.documents))
 }
 
 /// Changes whenever one of the definitions does.

@@ -13,8 +13,10 @@ pub(crate) fn step(chain: &Chain, exchange: &Exchange, caller: Caller) -> Result
     if !is_asked {
         return Ok(caller);
     }
-    let headers =
-        exchange.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    let headers = exchange
+        .headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str(), str::from_utf8(value.as_bytes()).ok()?)));
     let Some(wanted) = Impersonation::from_headers(headers)? else { return Ok(caller) };
     for check in &wanted.checks {
         let attributes = check.attributes(&caller.user);

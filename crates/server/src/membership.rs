@@ -4,7 +4,7 @@
 //! what people see and steer (`fleet_api`).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -28,7 +28,7 @@ use station::{
 use store::Key;
 use tokio::sync::mpsc;
 
-use crate::{chain::Chain, metrics::Metrics, peers::Peers, server::BINARY_RELEASE};
+use crate::{chain::Chain, documents::PeerDiscovery, metrics::Metrics, peers::Peers, server::BINARY_RELEASE};
 
 /// How much may wait to be written down; what comes on top is in the log only.
 const MAX_WAITING: usize = 1024;
@@ -52,8 +52,10 @@ pub struct FleetSettings {
     pub is_exclusive: bool,
     /// Whether it collects what departed servers left.
     pub collects: bool,
-    /// How to ask other servers who they are.
+    /// How to reach other servers.
     pub peers: Option<Peers>,
+    /// `--peer-discovery`
+    pub discovery: PeerDiscovery,
 }
 
 impl FleetSettings {
@@ -69,6 +71,7 @@ impl FleetSettings {
             is_exclusive: false,
             collects: true,
             peers: None,
+            discovery: PeerDiscovery::default(),
         }
     }
 
@@ -87,7 +90,7 @@ impl FleetSettings {
             peer_address: self.peer_address.clone(),
             features: features.map(|it| (it.name().to_owned(), catalog.gates().enabled(it))).into(),
             resources: resources(catalog),
-            served: served(catalog),
+            offer: Arc::new(crate::discovery::offer(catalog)),
             wanted: self.wanted,
             lease: self.lease,
             settle: self.settle,
@@ -126,17 +129,6 @@ fn resources(catalog: &Catalog) -> Vec<Resource> {
         resource.decodable.dedup();
     }
     by_record.into_values().collect()
-}
-
-/// What is served: resources with their subresources, by group and version.
-fn served(catalog: &Catalog) -> BTreeMap<String, BTreeSet<String>> {
-    let mut served: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for it in catalog.served() {
-        let names = served.entry(it.group_version().to_string()).or_default();
-        names.insert(it.definition.resource.to_string());
-        names.extend(it.subresources.iter().map(|sub| format!("{}/{}", it.definition.resource, sub.name)));
-    }
-    served
 }
 
 /// What a station asks of this server. Holds it weakly: the server holds the station.

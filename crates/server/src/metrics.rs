@@ -7,6 +7,7 @@
 mod admission;
 mod fleet;
 mod labels;
+mod peers;
 mod process;
 mod series;
 mod text;
@@ -28,6 +29,7 @@ use self::{
         AuthResult, Build, Check, CheckOutcome, LongRunning, Operation, Plugin, RequestKind, Resource,
         Termination, Watched,
     },
+    peers::PeerSeries,
     process::Process,
     series::RequestSeries,
 };
@@ -65,6 +67,7 @@ pub struct Metrics {
     health_total: Family<CheckOutcome, Counter>,
     admission: AdmissionSeries,
     fleet: FleetSeries,
+    peers: PeerSeries,
     work: WorkSeries,
     process: Process,
     before_render: Mutex<Vec<BeforeRender>>,
@@ -108,6 +111,7 @@ impl Metrics {
         build.get_or_create(&Build::new(git_version, release)).set(1);
         let admission = AdmissionSeries::register(r);
         let fleet = FleetSeries::register(r);
+        let peers = PeerSeries::register(r);
         let work = WorkSeries::register(r);
         let process = Process::register(r, clock.now());
         let audit_events = single(r, "apiserver_audit_event", "Audit events that were written");
@@ -131,6 +135,7 @@ impl Metrics {
             health_total,
             admission,
             fleet,
+            peers,
             work,
             process,
             before_render: Mutex::default(),

@@ -1,9 +1,13 @@
-//! How this server asks another one of its cluster who it is: over TLS, each side proving itself.
+//! How this server reaches the others of its cluster: over TLS, each side proving itself.
 //!
 //! The other side must show a certificate of the cluster's authority for `kubernetes.default.svc`; this side shows the
-//! front proxy's. An answer that is not proven is no answer.
+//! front proxy's. An answer that is not proven is no answer. Addresses come from member records, which no API can write.
+//! Deliberately not here: connections that are kept ([`pool`]), and what is sent over them ([`crate::forward`]).
 
-use std::{path::PathBuf, sync::Arc};
+pub mod egress;
+pub(crate) mod pool;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fleet::{Identity, Incarnation};
@@ -13,10 +17,10 @@ use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
-type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+use crate::body::BoxError;
+use egress::{Egress, Stream};
 
 /// The name under which servers of a cluster know each other, as upstream.
 const SERVER_NAME: &str = "kubernetes.default.svc";
@@ -24,7 +28,10 @@ const SERVER_NAME: &str = "kubernetes.default.svc";
 /// Larger answers are none.
 const MAX_ANSWER: usize = 64 * 1024;
 
-/// The files with which servers prove themselves to each other.
+/// Time for a connection, its proxy and its handshake. A server that is there answers in far less.
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+
+/// The files with which servers prove themselves to each other, and the way to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers {
     /// The authority of serving certificates.
@@ -33,6 +40,8 @@ pub struct Peers {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// How connections leave this machine.
+    pub egress: Egress,
 }
 
 /// What `/convoy/identity` answers.
@@ -54,10 +63,8 @@ impl Peers {
         }
     }
 
-    async fn ask(&self, address: &str) -> Result<Answer, BoxedError> {
-        let connector = TlsConnector::from(Arc::new(self.tls()?));
-        let stream = TcpStream::connect(address).await?;
-        let stream = connector.connect(ServerName::try_from(SERVER_NAME)?, stream).await?;
+    async fn ask(&self, address: &str) -> Result<Answer, BoxError> {
+        let stream = self.connect(address, b"http/1.1").await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::get("/convoy/identity")
             .header("host", SERVER_NAME)
@@ -71,7 +78,7 @@ impl Peers {
                 return Err(format!("it answers {code}").into());
             }
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await?.to_bytes();
-            Ok::<_, BoxedError>(serde_json::from_slice(&body)?)
+            Ok::<_, BoxError>(serde_json::from_slice(&body)?)
         };
         tokio::select! {
             answer = asked => answer,
@@ -79,8 +86,31 @@ impl Peers {
         }
     }
 
-    /// Read every time: this is asked for once in the life of a server.
-    fn tls(&self) -> Result<ClientConfig, BoxedError> {
+    /// A connection on which both sides have proven themselves, for one protocol.
+    pub(crate) async fn connect(
+        &self,
+        address: &str,
+        protocol: &[u8],
+    ) -> Result<TlsStream<Box<dyn Stream>>, BoxError> {
+        let connected = async {
+            let mut tls = self.tls()?;
+            tls.alpn_protocols = vec![protocol.to_vec()];
+            let stream = self.egress.connect(address).await?;
+            let name = ServerName::try_from(SERVER_NAME)?;
+            let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await?;
+            if stream.get_ref().1.alpn_protocol() != Some(protocol) {
+                return Err("the server speaks another protocol".into());
+            }
+            Ok(stream)
+        };
+        match tokio::time::timeout(CONNECT_WITHIN, connected).await {
+            Ok(connected) => connected,
+            Err(_elapsed) => Err(format!("no connection within {CONNECT_WITHIN:?}").into()),
+        }
+    }
+
+    /// Read for every connection: they are few, and files that were renewed count from the next one on.
+    fn tls(&self) -> Result<ClientConfig, BoxError> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(&self.ca)? {
             roots.add(certificate?)?;

@@ -25,6 +25,7 @@ use crate::{
     chain::Chain,
     dispatch::Dispatch,
     documents::ServedDocuments,
+    forward::Forwarder,
     health::{Checks, Gate, Scope},
     identity_lease,
     inflight::{InFlightLimits, RequestKind},
@@ -179,6 +180,8 @@ impl Server {
         observe(&metrics, &registry, &limits);
         let authorizer = Authorizer::new(settings.authorization_modes, Arc::clone(&rbac));
         let api_audiences = settings.token_verifier.api_audiences.clone();
+        let forwarder =
+            Forwarder::new(fleet.peers.clone(), settings.request_header.clone(), &lifecycle, &clock);
         let authenticator = Arc::new(Authenticator {
             tokens: settings.tokens,
             service_accounts: settings.token_verifier,
@@ -195,6 +198,8 @@ impl Server {
             served: ServedDocuments::new(
                 Arc::clone(&catalog),
                 Arc::clone(&registry),
+                Arc::clone(&metrics),
+                fleet.discovery,
                 settings.server_address,
             ),
             schemas: registry.kinds().schemas().clone(),
@@ -221,6 +226,7 @@ impl Server {
             audit: settings.auditor,
             limits,
             dispatch,
+            forwarder,
             metrics,
             lifecycle: lifecycle.clone(),
             clock,
@@ -303,6 +309,10 @@ impl Server {
         tasks.spawn(
             "fleet records to write down",
             membership::record(Arc::downgrade(chain), Arc::downgrade(registry), records),
+        );
+        tasks.spawn(
+            "connections to departed servers",
+            Forwarder::forget_departed(Arc::downgrade(chain), registry.station().clone()),
         );
         if chain.dispatch.catalog.gates().enabled(catalog::Gate::ApiServerIdentity) {
             tasks.spawn("identity lease", identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()));

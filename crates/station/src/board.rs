@@ -45,6 +45,8 @@ pub(crate) struct Board {
     pub(crate) refusals: BTreeMap<Identity, Refusal>,
     /// Grows when a resource is written in another version.
     pub(crate) n_moves: u64,
+    /// Grows when the members change.
+    pub(crate) n_memberships: u64,
 }
 
 /// A record and the revisions of its key.
@@ -187,11 +189,11 @@ impl Board {
         if seen < known.seen {
             return;
         }
-        let version = |it: &Option<Encoding>| it.as_ref().map(|it| it.version.clone());
-        if version(&known.own) != version(&own) {
+        let before = known.version();
+        *known = Known { fence, seen, own, strange };
+        if known.version() != before {
             self.n_moves += 1;
         }
-        *known = Known { fence, seen, own, strange };
     }
 
     fn own_encoding(&self, fence: &Fence) -> Option<Encoding> {
@@ -291,6 +293,7 @@ impl Board {
         let live = Members::of(records);
         if *self.live != live {
             self.live = Arc::new(live);
+            self.n_memberships += 1;
         }
     }
 
@@ -340,6 +343,11 @@ impl Board {
         orphans.map(|(name, it)| (name.clone(), it.clone())).collect()
     }
 
+    /// Whether every record of a member could be read.
+    pub(crate) fn knows_all_members(&self) -> bool {
+        self.strange_members.is_empty()
+    }
+
     /// The live members.
     pub(crate) fn members(&self) -> Arc<Members> {
         Arc::clone(&self.live)
@@ -363,9 +371,15 @@ impl Board {
 
     /// What a resource is written in, by whoever agreed on it.
     pub(crate) fn version(&self, resource: &GroupResource) -> Option<StorageVersion> {
-        let known = self.fences.get(resource)?;
-        let selected = known.fence.as_ref().and_then(|it| it.record.selection.clone());
-        known.own.as_ref().map(|it| it.version.clone()).or(selected)
+        self.fences.get(resource)?.version()
+    }
+}
+
+impl Known {
+    /// What this server writes, else what the others selected.
+    fn version(&self) -> Option<StorageVersion> {
+        let selected = self.fence.as_ref().and_then(|it| it.record.selection.clone());
+        self.own.as_ref().map(|it| it.version.clone()).or(selected)
     }
 }
 

@@ -1,12 +1,9 @@
 //! What a station is told, and what it may ask the server around it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fleet::{
-    Identity, Incarnation, MemberRecord,
+    Identity, Incarnation, MemberRecord, Offer,
     cluster::{PROTOCOL, Wanted},
     custom::Definition,
     member::Persisted,
@@ -37,8 +34,8 @@ pub struct Config {
     pub features: BTreeMap<String, bool>,
     /// The built-in resources that it stores, one for each record.
     pub resources: Vec<Resource>,
-    /// What it serves: resources by group and version.
-    pub served: BTreeMap<String, BTreeSet<String>>,
+    /// What it offers to clients by itself.
+    pub offer: Arc<Offer>,
     /// The modes that its flags ask for.
     pub wanted: Wanted,
     /// `--member-lease-duration`
@@ -146,7 +143,7 @@ impl Config {
                     (it.record.clone(), Persisted { preferred, decodable })
                 })
                 .collect(),
-            served: self.served.clone(),
+            offer: Arc::clone(&self.offer),
             since: now,
             unknown: Unknown::new(),
         }

@@ -18,6 +18,7 @@
 #![warn(missing_docs)]
 
 pub mod board;
+mod catch_up;
 pub mod collect;
 pub mod config;
 pub mod fences;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fleet::{
-    Encoding, Identity, Incarnation,
+    Encoding, Identity, Incarnation, Members,
     cluster::ClusterRecord,
     custom::{self, Definition},
     gate::{Gate, Shut},
@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use store::{Entry, Revision, SharedClock, SharedStore};
 use tokio::sync::watch;
 
-use crate::{Config, Life, NotReported, Surroundings, board::Board, life::Order};
+use crate::{Config, Life, NotReported, Surroundings, board::Board, catch_up::Looks, life::Order};
 
 /// How long a server that leaves waits for its record to be gone.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) errors: Mutex<HashMap<GroupResource, String>>,
     /// When this server last began to report.
     pub(crate) began: Mutex<Duration>,
+    /// Looks at the members that several callers share.
+    pub(crate) looks: Looks,
     around: OnceLock<Arc<dyn Surroundings>>,
 }
 
@@ -60,6 +62,7 @@ impl Station {
             orders: watch::Sender::new(Order::Stay),
             errors: Mutex::default(),
             began: Mutex::default(),
+            looks: Looks::default(),
             around: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -287,6 +290,30 @@ impl Station {
     /// Grows whenever [`Station::version`] changes for some resource.
     pub fn moves(&self) -> u64 {
         self.inner.board.read().n_moves
+    }
+
+    /// The live members, and whether nothing can be missing among them: the records were read, and each could be.
+    pub fn members(&self) -> (Arc<Members>, bool) {
+        let board = self.inner.board.read();
+        (board.members(), board.is_loaded && board.knows_all_members())
+    }
+
+    /// Grows whenever the members change.
+    pub fn memberships(&self) -> u64 {
+        self.inner.board.read().n_memberships
+    }
+
+    /// The members that may write a resource now.
+    pub fn writers(&self, resource: &GroupResource) -> Vec<Identity> {
+        let board = self.inner.board.read();
+        let (members, fence) = (board.members(), board.fence(resource));
+        let entries = fence.iter().flat_map(|it| &it.record.entries);
+        entries.filter(|it| members.is_live(it)).map(|it| it.identity.clone()).collect()
+    }
+
+    /// Returns once every member is known that had joined before the call, or says why that cannot be told.
+    pub async fn catch_up(&self) -> Result<(), String> {
+        self.inner.catch_up().await
     }
 
     /// Whether a server is a member, and which process of it.

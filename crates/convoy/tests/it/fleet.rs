@@ -11,6 +11,8 @@ mod gate;
 pub mod ground;
 mod members;
 mod pauses;
+mod peers;
+mod proxy;
 mod rolling;
 mod unsafe_steps;
 

@@ -83,6 +83,19 @@ impl Registry {
         self.installer.install(&item).await?.ok_or_else(Status::no_such_resource)
     }
 
+    /// Knows the definition of a resource, if one is in force at a moment after the call: whoever follows definitions may
+    /// not have come to it yet.
+    pub async fn catch_up_definition(&self, resource: &GroupResource) -> Result<(), Status> {
+        let caught_up = self.cache.catch_up().await;
+        caught_up.map_err(|it| Status::unavailable(it.to_string(), 1))?;
+        let item = self.installer.definitions()?.get(super::definition_key(resource).as_str());
+        let Some(item) = item else { return Ok(()) };
+        if Crd::read(&item).is_some_and(|it| it.has("Established")) {
+            self.installer.install(&item).await?;
+        }
+        Ok(())
+    }
+
     fn definition_target(&self, name: &str, subresource: &str) -> Result<Target, Status> {
         Ok(Target {
             kind: self.kinds.get(&definitions()).ok_or_else(Status::no_such_resource)?,

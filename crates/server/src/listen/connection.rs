@@ -56,8 +56,8 @@ pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, 
         let served = h2(shared).serve_connection(io, service);
         until_told(pin!(served), &connection, http2::Connection::graceful_shutdown).await
     } else {
-        let served = h1(shared).serve_connection(io, service);
-        until_told(pin!(served), &connection, http1::Connection::graceful_shutdown).await
+        let served = h1(shared).serve_connection(io, service).with_upgrades();
+        until_told(pin!(served), &connection, http1::UpgradeableConnection::graceful_shutdown).await
     };
     if let Err(error) = ended {
         tracing::trace!(%address, %error, "a connection broke");

@@ -35,6 +35,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Ground {
     pub store: SharedStore,
     etcd: Option<Arc<Etcd>>,
+    /// Keys and certificates of servers that listen.
+    pub certs: TempDir,
     _folder: Option<TempDir>,
 }
 
@@ -59,7 +61,7 @@ impl Ground {
             ..store_embedded::Options::new(SystemClock::shared())
         };
         let store = EmbeddedStore::open(folder.path(), options).unwrap();
-        Self { store: SharedStore::new(store), etcd: None, _folder: Some(folder) }
+        Self { store: SharedStore::new(store), etcd: None, certs: certs(), _folder: Some(folder) }
     }
 
     /// `None`, said loudly, where there is no etcd.
@@ -77,7 +79,7 @@ impl Ground {
             ..EtcdConfig::new(vec![etcd.url()], SystemClock::shared())
         };
         let store = EtcdStore::connect(config).await.unwrap();
-        Self { store: SharedStore::new(store), etcd: Some(etcd), _folder: None }
+        Self { store: SharedStore::new(store), etcd: Some(etcd), certs: certs(), _folder: None }
     }
 
     /// On an etcd that others use too.
@@ -95,6 +97,27 @@ impl Ground {
 
     /// A server that is ready, or why it is not.
     pub async fn try_launch(&self, name: &str, minor: u16, flags: &[&str]) -> Result<Ship, String> {
+        self.try_launch_as(Options::default(), name, minor, flags).await
+    }
+
+    /// A server that the others can reach, with all that it needs for that.
+    pub async fn launch_reachable(&self, name: &str, minor: u16, flags: &[&str]) -> Ship {
+        let options = Options {
+            listen: Some(([127, 0, 0, 1], 0).into()),
+            cert_dir: Some(self.certs.path().to_owned()),
+            ..Options::default()
+        };
+        let ship = self.try_launch_as(options, name, minor, flags).await;
+        ship.unwrap_or_else(|it| panic!("{name}: {it}"))
+    }
+
+    async fn try_launch_as(
+        &self,
+        options: Options,
+        name: &str,
+        minor: u16,
+        flags: &[&str],
+    ) -> Result<Ship, String> {
         let (store, faults) = FaultStore::new(self.store.clone(), SystemClock::shared());
         let mut all =
             vec!["--member-lease-duration=1s".to_owned(), "--departure-settle-time=300ms".to_owned()];
@@ -115,7 +138,7 @@ impl Ground {
             release: Release::v1(minor),
             controllers: "storage-version-gc".to_owned(),
             flags: all,
-            ..Options::default()
+            ..options
         };
         let server = tokio::time::timeout(PATIENCE, Server::start(options)).await;
         let server = server.map_err(|_| format!("{name} did not start in time"))?;
@@ -190,14 +213,36 @@ impl Ship {
 }
 
 pub async fn ask(client: &kube::Client, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let (code, _, body) = ask_with(client, method, path, &[], body).await;
+    (code, body)
+}
+
+/// The same with headers, and with those of the answer.
+pub async fn ask_with(
+    client: &kube::Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Value,
+) -> (u16, http::HeaderMap, Value) {
     let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let request = http::Request::builder().method(method).uri(path).header("content-type", content);
+    let mut request = http::Request::builder().method(method).uri(path);
+    if headers.iter().all(|it| it.0 != "content-type") {
+        request = request.header("content-type", content);
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
     let request = request.body(kube::client::Body::from(bytes)).unwrap();
     let response = client.send(request).await.unwrap();
-    let code = response.status().as_u16();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    (code, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    (parts.status.as_u16(), parts.headers, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+}
+
+fn certs() -> TempDir {
+    tempfile::tempdir().unwrap()
 }
 
 pub fn class(name: &str) -> Value {

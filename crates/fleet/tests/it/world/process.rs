@@ -231,7 +231,7 @@ impl World {
                 true => BTreeMap::new(),
                 false => [(Self::resource(), Persisted { preferred, decodable })].into(),
             },
-            served: BTreeMap::new(),
+            offer: Arc::default(),
             since: self.now,
             unknown: Unknown::new(),
         }

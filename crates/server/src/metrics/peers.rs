@@ -1,0 +1,131 @@
+//! What is counted about requests that other servers answer, and about what they offer. Upstream's names.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+use super::{Metrics, family, single};
+use crate::chain::Exchange;
+
+#[derive(Debug)]
+pub(super) struct PeerSeries {
+    rerouted: Family<Rerouted, Counter>,
+    errors: Family<ProxyError, Counter>,
+    sync_errors: Family<SyncError, Counter>,
+    made: Counter,
+    hits: Counter,
+    misses: Counter,
+    local: Counter,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rerouted {
+    code: u16,
+    group: String,
+    version: String,
+    resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProxyError {
+    r#type: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SyncError {
+    r#type: &'static str,
+}
+
+impl PeerSeries {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let r = registry;
+        let rerouted: Family<Rerouted, Counter> =
+            family(r, "apiserver_rerouted_request", "Requests that another server was asked to answer");
+        // The name of the proposal, for those who look for it.
+        r.register(
+            "kubernetes_apiserver_rerouted_request",
+            "Requests that another server was asked to answer",
+            rerouted.clone(),
+        );
+        let sync_errors: Family<SyncError, Counter> = family(
+            r,
+            "apiserver_peer_discovery_sync_errors",
+            "Times that what a peer serves could not be told",
+        );
+        for r#type in ["lease_list", "hostport_resolution", "fetch_discovery"] {
+            let _there_from_the_start = sync_errors.get_or_create(&SyncError { r#type });
+        }
+        Self {
+            rerouted,
+            errors: family(
+                r,
+                "apiserver_peer_proxy_errors",
+                "Requests that no peer could be asked to answer",
+            ),
+            sync_errors,
+            made: single(r, "aggregator_discovery_aggregation_count", "Discovery documents that were made"),
+            hits: single(
+                r,
+                "aggregator_discovery_peer_aggregated_cache_hits",
+                "Merged discovery documents that were there already",
+            ),
+            misses: single(
+                r,
+                "aggregator_discovery_peer_aggregated_cache_misses",
+                "Merged discovery documents that had to be made",
+            ),
+            local: single(
+                r,
+                "aggregator_discovery_nopeer_requests",
+                "Requests for what this server serves by itself",
+            ),
+        }
+    }
+}
+
+impl Metrics {
+    /// Another server was asked; the code is that of its answer, or 503 if there was none.
+    pub(crate) fn rerouted(&self, exchange: &Exchange, code: u16) {
+        let [group, version, resource] = labels(exchange);
+        self.peers.rerouted.get_or_create(&Rerouted { code, group, version, resource }).inc();
+    }
+
+    /// No server could be asked: `endpoint_resolution` or `proxy_transport`.
+    pub(crate) fn peer_proxy_error(&self, r#type: &'static str, exchange: &Exchange) {
+        let [group, version, resource] = labels(exchange);
+        self.peers.errors.get_or_create(&ProxyError { r#type, group, version, resource }).inc();
+    }
+
+    /// What a member offers could not be told: `lease_list`, `hostport_resolution` or `fetch_discovery`.
+    pub(crate) fn peer_discovery_error(&self, r#type: &'static str) {
+        self.peers.sync_errors.get_or_create(&SyncError { r#type }).inc();
+    }
+
+    /// A document about this server alone was made.
+    pub(crate) fn discovery_made(&self) {
+        self.peers.made.inc();
+    }
+
+    /// A document about all servers was asked for; whether it was there already.
+    pub(crate) fn merged_discovery(&self, was_there: bool) {
+        if was_there { &self.peers.hits } else { &self.peers.misses }.inc();
+    }
+
+    /// A document about this server alone was asked for.
+    pub(crate) fn discovery_without_peers(&self) {
+        self.peers.local.inc();
+    }
+}
+
+/// What is asked for. Bounded: only what some member offers is ever handed on.
+fn labels(exchange: &Exchange) -> [String; 3] {
+    match &exchange.info.resource {
+        Some(it) => [it.group.clone(), it.version.clone(), it.resource.clone()],
+        None => Default::default(),
+    }
+}

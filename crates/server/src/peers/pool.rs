@@ -1,0 +1,266 @@
+//! Connections to the other servers that are kept, and who of them is worth asking.
+//!
+//! HTTP/2, several connections to each server where one has too many requests on it. Everything is bounded: requests and
+//! watches to one server, connections, and how often a server that does not answer is tried.
+//! Deliberately not here: which server is asked, and what is asked.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{Request, Response};
+use hyper::{body::Incoming, client::conn::http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use store::SharedClock;
+
+use super::Peers;
+use crate::{
+    body::{BoxError, RequestBody},
+    lifecycle::Tasks,
+};
+
+/// Requests at a time on one connection; fewer than any server allows.
+const STREAMS: usize = 100;
+
+/// Connections to one server.
+const MAX_CONNECTIONS: usize = 128;
+
+/// Requests at a time to one server that are not watches: what upstream lets one server handle at a time.
+const MAX_REQUESTS: usize = 400;
+
+/// What a stream may send before somebody reads it, and all streams of a connection together: so much that one client
+/// that does not read never holds up the others on the same connection.
+const STREAM_WINDOW: u32 = 128 * 1024;
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 100;
+
+/// A server that says nothing for so long while it is asked something is taken for dead.
+const PING_AFTER: Duration = Duration::from_secs(2);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a server that could not be reached is left alone: longer after every failure.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// All pools of one server.
+pub(crate) struct Pools {
+    peers: Peers,
+    tasks: Tasks,
+    clock: SharedClock,
+    by_address: Mutex<HashMap<String, Arc<Pool>>>,
+}
+
+/// The connections to one server.
+pub(crate) struct Pool {
+    address: String,
+    connections: Mutex<Vec<Connection>>,
+    /// Held while a connection is made, so that many requests do not make many.
+    dialing: tokio::sync::Mutex<()>,
+    breaker: Mutex<Breaker>,
+    requests: Arc<AtomicUsize>,
+}
+
+struct Connection {
+    sender: http2::SendRequest<RequestBody>,
+    /// Held by every request on it.
+    in_use: Arc<()>,
+}
+
+/// Whether a server is worth asking.
+#[derive(Debug, Default)]
+struct Breaker {
+    n_failures: u32,
+    /// Not before this moment.
+    until: Duration,
+}
+
+/// Counts one request for as long as its answer is being read.
+pub(crate) struct Place {
+    _in_use: Arc<()>,
+    counted: Option<Arc<AtomicUsize>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(counted) = &self.counted {
+            counted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Why a server did not answer.
+pub(crate) struct NoAnswer {
+    /// For the log; it may name addresses.
+    pub(crate) error: BoxError,
+    /// The request, if not a byte of it was sent.
+    pub(crate) unsent: Option<Box<Request<RequestBody>>>,
+}
+
+impl NoAnswer {
+    fn unsent(error: impl Into<BoxError>, request: Request<RequestBody>) -> Self {
+        Self { error: error.into(), unsent: Some(Box::new(request)) }
+    }
+}
+
+impl Pools {
+    pub(crate) fn new(peers: Peers, tasks: Tasks, clock: SharedClock) -> Self {
+        Self { peers, tasks, clock, by_address: Mutex::default() }
+    }
+
+    /// The files and the way to the others.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// The pool of a server.
+    pub(crate) fn pool(&self, address: &str) -> Arc<Pool> {
+        let mut pools = self.by_address.lock();
+        if let Some(pool) = pools.get(address) {
+            return Arc::clone(pool);
+        }
+        let pool = Arc::new(Pool {
+            address: address.to_owned(),
+            connections: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+            breaker: Mutex::default(),
+            requests: Arc::default(),
+        });
+        pools.insert(address.to_owned(), Arc::clone(&pool));
+        pool
+    }
+
+    /// Forgets servers that are no longer there. Answers that are being read are read to their end.
+    pub(crate) fn keep_only(&self, addresses: &HashSet<&str>) {
+        self.by_address.lock().retain(|it, _| addresses.contains(it.as_str()));
+    }
+
+    /// Whether a server has not failed lately.
+    pub(crate) fn is_worth_asking(&self, pool: &Pool) -> bool {
+        pool.breaker.lock().until <= self.clock.monotonic()
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    pub(crate) async fn send(
+        &self,
+        pool: &Arc<Pool>,
+        request: Request<RequestBody>,
+        is_watch: bool,
+    ) -> Result<(Response<Incoming>, Place), NoAnswer> {
+        let counted = if is_watch {
+            None
+        } else if pool.requests.fetch_add(1, Ordering::Relaxed) < MAX_REQUESTS {
+            Some(Arc::clone(&pool.requests))
+        } else {
+            pool.requests.fetch_sub(1, Ordering::Relaxed);
+            return Err(NoAnswer::unsent("too many requests are under way to it", request));
+        };
+        let (mut sender, in_use) = match self.connection(pool).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                drop(Place { _in_use: Arc::default(), counted });
+                return Err(NoAnswer::unsent(error, request));
+            }
+        };
+        let place = Place { _in_use: in_use, counted };
+        match sender.try_send_request(request).await {
+            Ok(response) => {
+                *pool.breaker.lock() = Breaker::default();
+                Ok((response, place))
+            }
+            Err(mut error) => {
+                // A body that its client did not send to the end says nothing about the server.
+                if sender.is_closed() {
+                    pool.breaker.lock().failed(self.clock.monotonic());
+                }
+                let unsent = error.take_message().map(Box::new);
+                Err(NoAnswer { error: error.into_error().into(), unsent })
+            }
+        }
+    }
+
+    /// A connection with room on it.
+    async fn connection(
+        &self,
+        pool: &Arc<Pool>,
+    ) -> Result<(http2::SendRequest<RequestBody>, Arc<()>), BoxError> {
+        if let Some(found) = pool.free() {
+            return Ok(found);
+        }
+        let _dialing = pool.dialing.lock().await;
+        if let Some(found) = pool.free() {
+            return Ok(found);
+        }
+        if !self.is_worth_asking(pool) {
+            return Err("it could not be reached a moment ago".into());
+        }
+        if pool.connections.lock().len() >= MAX_CONNECTIONS {
+            return Err("too many connections are open to it".into());
+        }
+        let stream = match self.peers.connect(&pool.address, b"h2").await {
+            Ok(stream) => stream,
+            Err(error) => {
+                // Whoever waits for this connection need not try it as well.
+                pool.breaker.lock().failed(self.clock.monotonic());
+                return Err(error);
+            }
+        };
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        self.tasks.spawn("connection to another server", async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to another server broke");
+            }
+        });
+        let in_use = Arc::new(());
+        pool.connections.lock().push(Connection { sender: sender.clone(), in_use: Arc::clone(&in_use) });
+        Ok((sender, in_use))
+    }
+}
+
+impl Pool {
+    /// A connection that is alive and has room, the fullest first so that the others can end.
+    fn free(&self) -> Option<(http2::SendRequest<RequestBody>, Arc<()>)> {
+        let mut connections = self.connections.lock();
+        connections.retain(|it| !it.sender.is_closed());
+        // One holder is the list itself.
+        let found = connections.iter().find(|it| Arc::strong_count(&it.in_use) <= STREAMS)?;
+        Some((found.sender.clone(), Arc::clone(&found.in_use)))
+    }
+}
+
+impl Breaker {
+    fn failed(&mut self, now: Duration) {
+        let pause = PAUSE.saturating_mul(1 << self.n_failures.min(8)).min(PAUSE_MAX);
+        self.n_failures = self.n_failures.saturating_add(1);
+        self.until = now + pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_keeps_failing_is_asked_less_and_less_but_never_given_up() {
+        let mut breaker = Breaker::default();
+        let mut last = Duration::ZERO;
+        for _ in 0..1_000 {
+            breaker.failed(Duration::from_secs(1));
+            let pause = breaker.until - Duration::from_secs(1);
+            assert!(pause >= last && pause <= PAUSE_MAX);
+            last = pause;
+        }
+        assert_eq!(last, PAUSE_MAX);
+    }
+}
