@@ -68,7 +68,7 @@ impl ClusterFlags {
     async fn connect(&self) -> Result<Cluster, Failure> {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match (&self.kubeconfig, &self.context) {
+        let mut config = match (&self.kubeconfig, &self.context) {
             (Some(path), _) => {
                 let file = Kubeconfig::read_from(path).map_err(|it| Failure::because(&it))?;
                 kube::Config::from_custom_kubeconfig(file, &options)
@@ -80,6 +80,10 @@ impl ClusterFlags {
             }
             (None, None) => kube::Config::infer().await.map_err(|it| Failure::because(&it))?,
         };
+        // Servers of several releases send a request to one of this binary's, where there is one.
+        let release = catalog::LAST_RELEASE.to_string();
+        let release = release.parse().map_err(|it| Failure::because(&it))?;
+        config.headers.push((http::HeaderName::from_static(server::COMPATIBILITY), release));
         let client = kube::Client::try_from(config).map_err(|it| Failure::because(&it))?;
         Ok(Cluster::Running(Box::new(client)))
     }

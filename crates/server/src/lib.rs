@@ -61,3 +61,5 @@ mod store_metrics;
 mod transcode;
 pub mod warnings;
 pub mod webhook;
+
+pub use route::COMPATIBILITY;

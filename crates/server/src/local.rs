@@ -18,6 +18,7 @@ use crate::{
     body::{Body, BoxError},
     chain::{Caller, Chain},
     listen::Peer,
+    route::COMPATIBILITY,
 };
 
 /// Who the controllers in this process are, unless they say otherwise.
@@ -29,6 +30,8 @@ pub struct Local {
     chain: Arc<Chain>,
     caller: Caller,
     peer: Arc<Peer>,
+    /// The release that clients of this process are made for.
+    release: HeaderValue,
 }
 
 impl Local {
@@ -36,7 +39,9 @@ impl Local {
     pub fn new(chain: Arc<Chain>, user: access::User) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let caller = Caller { user: Arc::new(user), real: None };
-        Self { chain, caller, peer: Arc::new(Peer::without_certificate(address)) }
+        let release = chain.dispatch.catalog.release().to_string();
+        let release = HeaderValue::try_from(release).expect("a release must fit into a header");
+        Self { chain, caller, peer: Arc::new(Peer::without_certificate(address)), release }
     }
 }
 
@@ -54,10 +59,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Self { chain, caller, peer } = self.clone();
+        let Self { chain, caller, peer, release } = self.clone();
         let mut request = request.map(|it| it.map_err(Into::into).boxed_unsync());
         // Audit and managedFields name writers after their agents.
         request.headers_mut().entry(USER_AGENT).or_insert(AGENT);
+        request.headers_mut().entry(COMPATIBILITY).or_insert(release);
         Box::pin(async move { Ok(chain.serve(request, peer, Some(caller)).await) })
     }
 }

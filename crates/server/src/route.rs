@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The header in which clients name the release that they were made for.
-pub(crate) const COMPATIBILITY: &str = "x-kubernetes-compatibility-version";
+pub const COMPATIBILITY: &str = "x-kubernetes-compatibility-version";
 
 /// Where a request goes.
 #[derive(Debug)]

@@ -168,6 +168,13 @@ impl Server {
         checks.add("etcd", Scope::Everywhere, store_health);
         let watched = cache.clone();
         checks.add("informer-sync", Scope::Readiness, move || watched.health());
+        if catalog.gates().enabled(catalog::Gate::UnknownVersionInteroperabilityProxy) {
+            let known = station.clone();
+            checks.add("poststarthook/mixed-version-proxy-handler", Scope::Readiness, move || {
+                let (_, is_complete) = known.members();
+                if is_complete { Ok(()) } else { Err("the members are not all known".to_owned()) }
+            });
+        }
         checks.add("poststarthook/built-in-resources-storage-version-updater", Scope::Readiness, move || {
             station.health()
         });

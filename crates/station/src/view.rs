@@ -78,6 +78,12 @@ pub struct MemberView {
     pub since: String,
     /// Whether it takes part in agreements.
     pub votes: bool,
+    /// Whether it hands on requests that only others can answer.
+    #[serde(default)]
+    pub forwards: bool,
+    /// What only this member serves, such as `batch/v1 jobs`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serves_alone: Vec<String>,
 }
 
 /// A server that may not take part.
@@ -200,7 +206,7 @@ pub fn view_of(
             guarantee: it.guarantee.to_string(),
             protocol: it.protocol,
         }),
-        members: members.iter().map(member).collect(),
+        members: members.iter().map(|it| member(it, members)).collect(),
         refused: Vec::new(),
         resources: fences.iter().map(|it| resource(it, members, agreement, settle, now)).collect(),
     }
@@ -211,7 +217,7 @@ fn refused(refusal: Refusal) -> RefusedView {
     RefusedView { identity: identity.to_string(), emulated_version: emulated, reason }
 }
 
-fn member(record: &MemberRecord) -> MemberView {
+fn member(record: &MemberRecord, members: &Members) -> MemberView {
     MemberView {
         identity: record.identity.to_string(),
         incarnation: record.incarnation.to_string(),
@@ -221,7 +227,28 @@ fn member(record: &MemberRecord) -> MemberView {
         address: record.peer_address.clone().unwrap_or_default(),
         since: meta::time::format_time(record.since),
         votes: record.takes_part(),
+        forwards: record.features.get(fleet::route::FEATURE).copied().unwrap_or(false),
+        serves_alone: serves_alone(record, members),
     }
+}
+
+/// The resources that a member offers and no other one does; nothing for a lone member.
+fn serves_alone(record: &MemberRecord, members: &Members) -> Vec<String> {
+    let others: Vec<&MemberRecord> = members.iter().filter(|it| it.identity != record.identity).collect();
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let mut alone = Vec::new();
+    for (group, offered) in &record.offer.0 {
+        for (version, resources) in &offered.versions {
+            let group_version = meta::GroupVersion::new(group.as_str(), version.as_str());
+            let only = resources
+                .keys()
+                .filter(|name| others.iter().all(|it| it.offer.resource(group, version, name).is_none()));
+            alone.extend(only.map(|name| format!("{group_version} {name}")));
+        }
+    }
+    alone
 }
 
 fn resource(

@@ -11,6 +11,7 @@ mod fleet;
 pub mod load;
 mod objects;
 pub mod plan;
+mod proxied;
 pub mod table;
 pub mod wire;
 

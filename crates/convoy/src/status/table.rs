@@ -10,6 +10,9 @@ const YELLOW: &str = "\x1b[33m";
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
+/// How many resources that only one server has are named.
+const MAX_ALONE: usize = 8;
+
 /// The whole page.
 pub fn render(view: &View, now: Timestamp, has_colour: bool) -> String {
     let paint = |colour: &str, text: &str| match has_colour {
@@ -58,6 +61,11 @@ fn members(page: &mut String, view: &View, now: Timestamp) {
     }
     for line in padded(&rows) {
         let _ = writeln!(page, "{line}");
+    }
+    for member in view.members.iter().filter(|it| !it.serves_alone.is_empty()) {
+        let (first, rest) = member.serves_alone.split_at(member.serves_alone.len().min(MAX_ALONE));
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        let _ = writeln!(page, "Only {} serves {}{more}", member.identity, first.join(", "));
     }
 }
 
@@ -182,6 +190,8 @@ mod tests {
                 address: String::new(),
                 since: "2026-01-01T00:00:00Z".into(),
                 votes: true,
+                forwards: true,
+                serves_alone: vec!["batch/v1 jobs".into()],
             }],
             refused: Vec::new(),
             resources: vec![
@@ -197,6 +207,7 @@ Agreement: vote; guarantee: strict; protocol 1
 
 SERVER        RELEASE   ADDRESS   AGE   INCARNATION   VOTES
 apiserver-a   1.34      <none>    3m    01234567      yes
+Only apiserver-a serves batch/v1 jobs
 
 RESOURCE   SELECTED   COMMON    PREFERRED   STATE
 a          v1         <unset>   v2          MembersMissing: not yet reported by b

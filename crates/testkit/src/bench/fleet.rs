@@ -13,8 +13,9 @@ use crate::client::Client;
 use crate::convoy::{Convoy, Options};
 use crate::etcd::Etcd;
 
-/// How often the two guarantees take turns: what else the machine does meets both alike.
-const TURNS: usize = 4;
+/// The two guarantees take turns, and the middle of all pairs counts: what else the machine does meets both alike, and
+/// one bad moment spoils one pair. Objects are named after the turns.
+const TURNS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
 const DEFINITIONS: usize = 1_000;
 const DEFINITIONS_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -47,26 +48,33 @@ async fn guarantees(
     for server in &servers {
         targets.push(prepare(server).await?);
     }
-    let names: [[&'static str; 2]; TURNS] = [["a", "a"], ["b", "b"], ["c", "c"], ["d", "d"]];
-    let (mut requests, mut seconds, mut cpu) = ([0_usize; 2], [0.0; 2], [Duration::ZERO; 2]);
-    for turn in names {
+    let (mut losses, mut rates, mut cpu, mut n_requests) =
+        (Vec::new(), [0.0; 2], [Duration::ZERO; 2], [0_usize; 2]);
+    for turn in TURNS {
+        let mut pair = [0.0; 2];
         for n in [0, 1] {
             let before = servers[n].cpu_time()?;
-            let make = creates(&targets[n], BUILT_IN, turn[n]);
-            let load = load::run(&targets[n], 16, plan.time(), 201, make).await?;
+            let load =
+                load::run(&targets[n], 16, plan.time(), 201, creates(&targets[n], BUILT_IN, turn)).await?;
             cpu[n] += servers[n].cpu_time()?.saturating_sub(before);
-            requests[n] += load.requests;
-            seconds[n] += float(load.requests) / load.per_second();
+            n_requests[n] += load.requests;
+            pair[n] = load.per_second();
+            rates[n] += pair[n] / float(TURNS.len());
         }
+        losses.push(100.0 * (pair[1] / pair[0] - 1.0));
     }
-    let rate = |n: usize| float(requests[n]) / seconds[n];
-    let each = |n: usize| cpu[n].as_secs_f64() * 1e6 / float(requests[n]);
-    let loss = 100.0 * (rate(1) / rate(0) - 1.0);
+    losses.sort_by(f64::total_cmp);
+    let loss = losses[losses.len() / 2];
+    let each = |n: usize| cpu[n].as_secs_f64() * 1e6 / float(n_requests[n]);
     let note = format!(
-        "CREATE, 16 connections, {TURNS} turns each: strict {:.0}/s and {:.0} us of CPU, loose {:.0}/s and {:.0} us",
-        rate(0),
+        "CREATE, 16 connections, the middle of {} pairs ({:.1} to {:.1}): strict {:.0}/s and {:.0} us of CPU, loose \
+         {:.0}/s and {:.0} us",
+        TURNS.len(),
+        losses[0],
+        losses[losses.len() - 1],
+        rates[0],
         each(0),
-        rate(1),
+        rates[1],
         each(1)
     );
     table.add(&format!("strict over loose, {store}"), Aim::AtMost(3.0), loss, "%", note);
