@@ -247,6 +247,85 @@ fn defaults_and_words_are_checked() {
     );
 }
 
+#[track_caller]
+fn pruned(schema: &Value, value: &Value, left: &Value, unknown: &[&str]) {
+    let root = json!({"type": "object", "properties": {"spec": schema}});
+    let mut value = json!({"spec": value});
+    let found = prune(&Node::compile(&root).into_root(), &mut value);
+    assert_eq!((&value["spec"], found), (left, unknown.iter().map(ToString::to_string).collect()));
+}
+
+#[test]
+fn a_list_that_keeps_everything_keeps_it_in_its_elements() {
+    let keeps = "x-kubernetes-preserve-unknown-fields";
+    let element = json!({"type": "object", "properties": {
+        "name": {"type": "string"}, "inner": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+    let value = json!([{"name": "n", "more": {"b": 1}, "inner": {"a": "x", "b": 1}}]);
+    pruned(
+        &json!({"type": "array", keeps: true, "items": element.clone()}),
+        &value,
+        &json!([{"name": "n", "more": {"b": 1}, "inner": {"a": "x"}}]),
+        &["spec[0].inner.b"],
+    );
+    pruned(
+        &json!({"type": "array", "items": element}),
+        &value,
+        &json!([{"name": "n", "inner": {"a": "x"}}]),
+        &["spec[0].inner.b", "spec[0].more"],
+    );
+    pruned(
+        &json!({"type": "array", keeps: true, "items": {"type": "array", "items": element}}),
+        &json!([value]),
+        &json!([[{"name": "n", "more": {"b": 1}, "inner": {"a": "x"}}]]),
+        &["spec[0][0].inner.b"],
+    );
+}
+
+#[test]
+fn an_object_that_keeps_everything_does_not_hand_that_down() {
+    let keeps = "x-kubernetes-preserve-unknown-fields";
+    let value = json!({"a": {"b": {"c": 1}}, "n": 1, "l": [{"c": 1}]});
+    pruned(&json!({"type": "object", keeps: true}), &value, &value, &[]);
+    for additional in [json!(true), json!(false)] {
+        for keeps_all in [json!(true), json!(null)] {
+            pruned(
+                &json!({"type": "object", keeps: keeps_all, "additionalProperties": additional}),
+                &value,
+                &json!({"a": {}, "n": 1, "l": [{}]}),
+                &["spec.a.b", "spec.l[0].c"],
+            );
+        }
+    }
+    pruned(
+        &json!({"type": "object", keeps: true, "additionalProperties": {"type": "object", "properties": {"b": {"type": "object"}}}}),
+        &json!({"a": {"b": {"c": 1}, "d": 1}}),
+        &json!({"a": {"b": {}}}),
+        &["spec.a.b.c", "spec.a.d"],
+    );
+}
+
+#[test]
+fn fields_are_refused_where_there_may_be_none() {
+    let node = Node::compile(&json!({"type": "object", "properties": {
+        "none": {"type": "object", "additionalProperties": false},
+        "few": {"type": "object", "maxProperties": 1, "additionalProperties": {"type": "string"}}}}));
+    errors(&node, &json!({"none": {}}), &[]);
+    errors(
+        &node,
+        &json!({"none": {"a": 1}}),
+        &["none: Invalid value: \"a\": none.a in body is a forbidden property"],
+    );
+    // Too many fields do not hide what is wrong with one of them.
+    errors(
+        &node,
+        &json!({"few": {"a": "x", "b": 1}}),
+        &[
+            "few: Too many: 2: must have at most 1 items",
+            "few.b: Invalid value: \"integer\": few.b in body must be of type string: \"integer\"",
+        ],
+    );
+}
+
 #[test]
 fn apply_sees_lists_maps_and_metadata() {
     use crate::model::{ListKind, Schema, Type};
