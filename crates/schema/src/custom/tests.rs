@@ -247,6 +247,80 @@ fn defaults_and_words_are_checked() {
     );
 }
 
+/// What earlier full definitions of Argo Workflows look like, as packages still carry them: a field of which nothing is said, because its type
+/// contains itself, and a list of lists whose elements are not described. kube-apiserver refuses them with the same words
+/// (`validateStructuralInvariants`: a type is required unless `x-kubernetes-preserve-unknown-fields` or
+/// `x-kubernetes-int-or-string` stands in for it, and a list has `items`).
+#[test]
+fn recursion_that_is_cut_off_without_a_word_is_not_structural() {
+    let with = |inline: Value, group: Value| {
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "tasks": {"type": "array", "items": {"type": "object", "properties": {"inline": inline}}},
+            "steps": {"type": "array", "items": group},
+        }}}})
+    };
+    wrong(
+        &with(json!({}), json!({"type": "array"})),
+        &[
+            "s.properties[spec].properties[steps].items.items: Required value: must be specified",
+            "s.properties[spec].properties[tasks].items.properties[inline].type: Required value: must not be empty for specified object fields",
+        ],
+    );
+    let anything = json!({"x-kubernetes-preserve-unknown-fields": true});
+    wrong(&with(anything.clone(), json!({"type": "array", "items": anything})), &[]);
+    // A list that keeps everything still has to say what its elements are.
+    wrong(
+        &with(anything.clone(), json!({"type": "array", "x-kubernetes-preserve-unknown-fields": true})),
+        &["s.properties[spec].properties[steps].items.items: Required value: must be specified"],
+    );
+}
+
+#[test]
+fn a_schema_with_words_that_mean_nothing_here_is_not_asked_for_structure() {
+    let with = |property: Value| json!({"type": "object", "properties": {"spec": property}});
+    wrong(
+        &with(json!({"$ref": "#/definitions/pod"})),
+        &["s.properties[spec].$ref: Forbidden: $ref is not supported"],
+    );
+    wrong(
+        &with(json!({"type": "array", "items": [{"minimum": 1}]})),
+        &["s.properties[spec].items: Forbidden: items must be a schema object and not an array"],
+    );
+    wrong(
+        &with(
+            json!({"type": "object", "properties": {"a": {"x-kubernetes-preserve-unknown-fields": false}}}),
+        ),
+        &[
+            "s.properties[spec].properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
+        ],
+    );
+    wrong(
+        &with(json!({"type": "array", "items": {"type": "string"}, "additionalItems": false})),
+        &["s.properties[spec].additionalItems: Forbidden: additionalItems is not supported"],
+    );
+    // Nobody else complains about this one.
+    wrong(
+        &with(
+            json!({"type": "object", "$schema": "http://json-schema.org/schema#", "properties": {"a": {}}}),
+        ),
+        &["s: Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported"],
+    );
+}
+
+#[test]
+fn rules_are_told_what_is_wrong_with_them_in_upstreams_words() {
+    let with = |rule: Value| json!({"type": "object", "x-kubernetes-validations": [rule]});
+    let at = "s.x-kubernetes-validations[0]";
+    wrong(
+        &with(json!({"rule": "true", "message": " "})),
+        &[&format!("{at}.message: Invalid value: \" \": must be non-empty if specified")],
+    );
+    wrong(
+        &with(json!({"rule": "true", "message": "a\nb"})),
+        &[&format!("{at}.message: Invalid value: \"a\\nb\": must not contain line breaks")],
+    );
+}
+
 #[track_caller]
 fn pruned(schema: &Value, value: &Value, left: &Value, unknown: &[&str]) {
     let root = json!({"type": "object", "properties": {"spec": schema}});
