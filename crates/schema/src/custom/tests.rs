@@ -401,6 +401,17 @@ fn fields_are_refused_where_there_may_be_none() {
 }
 
 #[test]
+fn a_null_of_another_version_goes_where_it_is_no_value() {
+    let mut value = json!({"spec": {"size": null, "mode": null, "maybe": null, "labels": {"a": null},
+        "ports": [null, {"name": null}], "raw": {"x": null}}});
+    drop_nulls(&gadget(), &mut value);
+    assert_eq!(
+        value,
+        json!({"spec": {"mode": null, "maybe": null, "labels": {}, "ports": [null, {}], "raw": {"x": null}}})
+    );
+}
+
+#[test]
 fn apply_sees_lists_maps_and_metadata() {
     use crate::model::{ListKind, Schema, Type};
     let mut metadata = Schema::new();
