@@ -13,6 +13,7 @@ pub(crate) mod accept;
 pub(crate) mod columns;
 pub(crate) mod convert;
 pub(crate) mod definition;
+mod embedded;
 pub(crate) mod follow;
 mod install;
 mod names;

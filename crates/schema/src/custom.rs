@@ -20,7 +20,7 @@ mod tests;
 mod types;
 mod validate;
 
-pub use fill::fill;
+pub use fill::{drop_nulls, fill};
 pub use lists::duplicates;
 pub use node::{Kind, Node};
 pub use prune::prune;

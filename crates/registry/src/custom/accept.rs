@@ -8,7 +8,7 @@ use schema::{
     model::{Schema, TypeId},
 };
 
-use super::{Custom, Shape};
+use super::{Custom, Shape, embedded};
 use crate::{
     Patch, Registry, Target,
     write::{
@@ -120,6 +120,7 @@ fn shape(
     if let Some(Shape { root, .. }) = custom.shape(target.group_version.version.as_str()) {
         unknown.extend(prune(root, &mut object));
         fill(root, &mut object);
+        unknown.extend(embedded::shape(typed, root, &mut object)?);
     }
     unknown.sort();
     let found = unknown.iter().take(check::MAX_REPORTED).map(|it| check::unknown_field(it)).collect();
@@ -157,7 +158,7 @@ fn check_head(target: &Target, body: &Value, text: Option<&[u8]>) -> Result<(), 
 }
 
 /// The metadata, which is the same for all kinds: its types are checked, and what is unknown goes.
-fn metadata(typed: Option<(&Schema, TypeId)>, object: &mut Value) -> Result<Vec<String>, String> {
+pub(super) fn metadata(typed: Option<(&Schema, TypeId)>, object: &mut Value) -> Result<Vec<String>, String> {
     let Some((schema, ty)) = typed else { return Ok(Vec::new()) };
     let Some(field) = schema.object(ty).and_then(|it| it.field("metadata")) else { return Ok(Vec::new()) };
     let own = object::as_map_mut(object).remove("metadata").filter(|it| !it.is_null());
@@ -175,6 +176,7 @@ fn metadata(typed: Option<(&Schema, TypeId)>, object: &mut Value) -> Result<Vec<
 pub(crate) fn validate_new(target: &Target, object: &Value, errors: &mut FieldErrors) {
     let Some((custom, Shape { root, .. })) = shape_of(target) else { return };
     validate(root, object, "").into_iter().for_each(|it| errors.push(it));
+    embedded::validate(root, object, errors);
     duplicates(root, object).into_iter().for_each(|it| errors.push(it));
     super::scale::validate(custom, target, object, errors);
 }
@@ -189,6 +191,7 @@ pub(crate) fn validate_update(target: &Target, new: &Value, old: &Value, errors:
         }
     } else {
         validate_changed(root, new, old, "").into_iter().for_each(|it| errors.push(it));
+        embedded::validate(root, new, errors);
     }
     let doubled = duplicates(root, new);
     // An object that had elements twice before the schema forbade it can still be changed.

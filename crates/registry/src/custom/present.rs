@@ -4,6 +4,8 @@
 //! Any other is pruned and filled in by the schema of the version it is stored in, converted, and pruned by that of the
 //! version that is asked for. What comes out is an [`Item`] again, so that everything behind this works on it alike.
 //!
+//! What the stored version does not list is lost when an object is written in another version, as upstream.
+//!
 //! An object can be stored in a version of which this server has not heard yet: another server knew the newer
 //! definition. It is brought up to that first.
 
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cache::Item;
 use meta::{GroupResource, GroupVersion, Status, StorageVersion, Value, object};
-use schema::custom::{fill, prune};
+use schema::custom::{Node, drop_nulls, fill, prune};
 use store::Entry;
 
 use super::{Conversion, Custom, Installer, Shape, Webhooks, convert};
@@ -199,9 +201,59 @@ async fn between(
         }
     }
     if let Some(Shape { root, .. }) = custom.shape(wanted.version.as_str()) {
-        for tree in &mut trees {
-            prune(root, tree);
-        }
+        trees.iter_mut().for_each(|it| fit(root, it));
     }
     Ok(trees)
+}
+
+/// Brings a converted object into the schema of the version it was converted to, on the way to the store and back: what
+/// that version does not list goes, for good if it is the stored one. Defaults of the version are not filled in.
+fn fit(root: &Node, tree: &mut Value) {
+    prune(root, tree);
+    drop_nulls(root, tree);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn version(properties: &Value) -> Node {
+        let spec = json!({"type": "object", "properties": properties});
+        Node::compile(&json!({"type": "object", "properties": {"spec": spec}})).into_root()
+    }
+
+    /// What Flux did between versions of one of its kinds: fields moved below another, and nothing converts them.
+    /// Upstream's codec to the store coerces to the schema of the stored version after strategy `None` has changed the
+    /// `apiVersion` (`schemaCoercingConverter`), and what is answered to a create is decoded from what was stored: the
+    /// fields are gone at once, and reading in the old version does not bring them back.
+    #[test]
+    fn what_the_stored_version_does_not_list_is_lost_in_all_versions() {
+        let old = version(&json!({"branch": {"type": "string"}, "interval": {"type": "string"}}));
+        let stored = version(
+            &json!({"interval": {"type": "string"}, "suspend": {"type": "boolean", "default": false},
+            "git": {"type": "object", "properties": {"branch": {"type": "string"}}}}),
+        );
+        let sent =
+            json!({"kind": "A", "metadata": {"name": "a"}, "spec": {"branch": "main", "interval": "1m"}});
+        let mut object = sent.clone();
+        fit(&old, &mut object);
+        assert_eq!(object, sent);
+        fit(&stored, &mut object);
+        fill(&stored, &mut object);
+        assert_eq!(object["spec"], json!({"interval": "1m", "suspend": false}));
+        fit(&old, &mut object);
+        assert_eq!(object["spec"], json!({"interval": "1m"}));
+    }
+
+    #[test]
+    fn a_null_that_another_version_allows_is_not_shown_where_it_is_no_value() {
+        let mut object = json!({"spec": {"a": null, "b": null}});
+        fit(
+            &version(&json!({"a": {"type": "string"}, "b": {"type": "string", "nullable": true}})),
+            &mut object,
+        );
+        assert_eq!(object["spec"], json!({"b": null}));
+    }
 }

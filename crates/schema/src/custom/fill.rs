@@ -23,6 +23,26 @@ pub fn fill(node: &Node, value: &mut Value) {
     }
 }
 
+/// Takes away every `null` that is no value and has no default to become one: what a version that an object is
+/// converted to makes of what another version let be `null`. Defaults are not filled in.
+pub fn drop_nulls(node: &Node, value: &mut Value) {
+    match value {
+        Value::Object(map) => map.retain(|name, value| {
+            let Some(child) = node.child(name) else { return true };
+            if is_unsaid(child, value) && child.default.is_none() {
+                return false;
+            }
+            drop_nulls(child, value);
+            true
+        }),
+        Value::Array(items) => {
+            let Some(inner) = &node.items else { return };
+            items.iter_mut().for_each(|it| drop_nulls(inner, it));
+        }
+        _ => {}
+    }
+}
+
 fn fill_object(node: &Node, map: &mut Map) {
     map.retain(|name, value| match node.child(name) {
         Some(child) => child.default.is_some() || !is_unsaid(child, value),

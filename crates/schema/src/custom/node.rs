@@ -41,6 +41,8 @@ pub struct Node {
 pub enum Additional {
     /// `additionalProperties: true`: nothing is said about them.
     Anything,
+    /// `additionalProperties: false`: there are none. They are not taken away but refused.
+    Nothing,
     /// They are all of one type.
     Of(Box<Node>),
 }
@@ -126,6 +128,7 @@ impl Node {
             properties: properties.into(),
             additional: match schema.get("additionalProperties") {
                 Some(Value::Bool(true)) => Some(Additional::Anything),
+                Some(Value::Bool(false)) => Some(Additional::Nothing),
                 Some(inner @ Value::Object(_)) => Some(Additional::Of(Box::new(Self::compile(inner)))),
                 _ => None,
             },
@@ -152,7 +155,7 @@ impl Node {
     pub fn child(&self, name: &str) -> Option<&Self> {
         self.property(name).or(match &self.additional {
             Some(Additional::Of(node)) => Some(&**node),
-            Some(Additional::Anything) | None => None,
+            Some(Additional::Anything | Additional::Nothing) | None => None,
         })
     }
 

@@ -3,28 +3,86 @@
 //! The two differ in small things: Go's `\d`, `\w`, `\s` and `\b` mean ASCII, `[` is an ordinary character inside a
 //! class, `\Q…\E` quotes. Size is bounded; time is linear by the nature of both.
 
-/// A compiled pattern may take this much memory.
-const MAX_COMPILED: usize = 1 << 20;
+use std::collections::HashMap;
+
+/// A compiled pattern may take this much memory. Go needs little for `[\p{L}\p{N}]{1,256}`, of which people that mean
+/// names are fond; here every repetition of such a class takes some 50 KiB.
+const MAX_COMPILED: usize = 16 << 20;
+
+/// What most patterns fit into, and the next size: what a pattern is reckoned to take is the first that is enough.
+const SIZES: [usize; 3] = [64 << 10, 1 << 20, MAX_COMPILED];
+
+/// All patterns of one schema together may take this much.
+const MAX_TOGETHER: usize = 256 << 20;
+
+/// What matching may keep of the states that it has been in.
+const MAX_CACHED: usize = 1 << 20;
 
 /// Longer patterns are refused: nobody writes them by hand.
 const MAX_TEXT: usize = 64 << 10;
 
 /// Compiles a pattern, or says why it is none.
 pub(super) fn compile(text: &str) -> Result<regex::Regex, String> {
-    let refuse = |why: &str| Err(format!("error parsing regexp: {why}: `{text}`"));
-    if text.len() > MAX_TEXT {
-        return refuse("expression too large");
+    match build(text, MAX_COMPILED) {
+        Ok(Some(regex)) => Ok(regex),
+        Ok(None) => Err(refusal(text, TOO_LARGE)),
+        Err(why) => Err(refusal(text, &why)),
     }
-    let Some(translated) = translate(text) else { return refuse("invalid escape sequence") };
+}
+
+/// The patterns of one schema. Each is compiled once, however often it is there, and all of them have one bound.
+#[derive(Default)]
+pub(super) struct Patterns<'a> {
+    seen: HashMap<&'a str, Option<String>>,
+    reckoned: usize,
+}
+
+impl<'a> Patterns<'a> {
+    /// What is wrong with a pattern.
+    pub(super) fn complaint(&mut self, text: &'a str) -> Option<String> {
+        if let Some(complaint) = self.seen.get(text) {
+            return complaint.clone();
+        }
+        let complaint = self.check(text).err().map(|why| refusal(text, &why));
+        self.seen.insert(text, complaint.clone());
+        complaint
+    }
+
+    fn check(&mut self, text: &str) -> Result<(), String> {
+        for size in SIZES {
+            if self.reckoned + size > MAX_TOGETHER {
+                break;
+            }
+            self.reckoned += size;
+            if build(text, size)?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(TOO_LARGE.to_owned())
+    }
+}
+
+const TOO_LARGE: &str = "expression too large";
+
+fn refusal(text: &str, why: &str) -> String {
+    format!("error parsing regexp: {why}: `{text}`")
+}
+
+/// `None` if the pattern takes more than `size`.
+fn build(text: &str, size: usize) -> Result<Option<regex::Regex>, String> {
+    if text.len() > MAX_TEXT {
+        return Ok(None);
+    }
+    let translated = translate(text).ok_or("invalid escape sequence")?;
     let built = regex::RegexBuilder::new(&translated)
-        .size_limit(MAX_COMPILED)
-        .dfa_size_limit(MAX_COMPILED)
+        .size_limit(size)
+        .dfa_size_limit(MAX_CACHED)
         .nest_limit(200)
         .build();
     match built {
-        Ok(regex) => Ok(regex),
-        Err(regex::Error::CompiledTooBig(_)) => refuse("expression too large"),
-        Err(error) => refuse(&brief(&error.to_string())),
+        Ok(regex) => Ok(Some(regex)),
+        Err(regex::Error::CompiledTooBig(_)) => Ok(None),
+        Err(error) => Err(brief(&error.to_string())),
     }
 }
 
@@ -182,5 +240,25 @@ mod tests {
             assert!(compile(pattern).is_err(), "{pattern}");
         }
         assert!(compile(&"(".repeat(10_000)).is_err());
+    }
+
+    #[test]
+    fn classes_of_many_letters_can_be_counted() {
+        for pattern in [r"^[\p{L}\p{Z}\p{N}_.:/=+\-@]{0,256}$", r"^(.|\n){0,1000}$"] {
+            assert!(compile(pattern).unwrap().is_match("Grüße = 1"), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn the_patterns_of_a_schema_have_one_bound() {
+        let large: Vec<String> = (200..240).map(|n| format!(r"^\p{{L}}{{{n}}}$")).collect();
+        let mut patterns = Patterns::default();
+        let n_fine = large.iter().filter(|it| patterns.complaint(it).is_none()).count();
+        assert!((8..20).contains(&n_fine), "{n_fine}");
+        assert_eq!(patterns.complaint(&large[0]), None, "what was seen before costs nothing");
+        assert!(patterns.complaint(&large[39]).unwrap().contains("expression too large"));
+        let mut patterns = Patterns::default();
+        let small: Vec<String> = (0..2000).map(|n| format!("^a{n}$")).collect();
+        assert!(small.iter().all(|it| patterns.complaint(it).is_none()));
     }
 }

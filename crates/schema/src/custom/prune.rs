@@ -1,5 +1,9 @@
 //! Takes away what a schema does not list.
 //!
+//! What is kept where everything is kept follows upstream to the letter. A list that keeps everything keeps it in its
+//! elements, too, and in lists among these; an object that keeps everything does not hand that down, neither to the
+//! fields it lists nor to those its `additionalProperties` speak of. `additionalProperties: true` and `false` keep names
+//! and scalars, and empty the objects below.
 //! Deliberately not here: `metadata`, whose fields are the same for all kinds; whoever calls this checks them.
 
 use super::node::{Additional, Node};
@@ -9,7 +13,7 @@ use crate::{Map, Value, check::MAX_REPORTED};
 /// Beyond [`MAX_REPORTED`] fields go without being named.
 pub fn prune(node: &Node, value: &mut Value) -> Vec<String> {
     let mut pruner = Pruner { path: String::new(), found: Vec::new() };
-    pruner.value(Some(node), value);
+    pruner.value(Some(node), false, value);
     pruner.found.sort();
     pruner.found
 }
@@ -27,22 +31,24 @@ struct Pruner {
 }
 
 impl Pruner {
-    fn value(&mut self, node: Option<&Node>, value: &mut Value) {
+    /// `keeps_all` where the list around the value keeps everything.
+    fn value(&mut self, node: Option<&Node>, keeps_all: bool, value: &mut Value) {
+        let keeps_all = keeps_all || node.is_some_and(|it| it.keeps_unknown);
         match value {
             Value::Object(map) => match node {
-                Some(node) => self.object(node, map),
+                Some(node) => self.object(node, keeps_all, map),
+                None if keeps_all => {}
                 None => self.clear(map),
             },
             Value::Array(items) => {
                 let inner = node.and_then(|it| it.items.as_deref());
-                // Elements of a list of which nothing is said, where everything is kept, are kept as they are.
-                if inner.is_none() && node.is_some_and(|it| it.keeps_unknown) {
+                if inner.is_none() && keeps_all {
                     return;
                 }
                 for (index, item) in items.iter_mut().enumerate() {
                     let end = self.path.len();
                     self.path.push_str(&format!("[{index}]"));
-                    self.value(inner, item);
+                    self.value(inner, keeps_all, item);
                     self.path.truncate(end);
                 }
             }
@@ -50,7 +56,7 @@ impl Pruner {
         }
     }
 
-    fn object(&mut self, node: &Node, map: &mut Map) {
+    fn object(&mut self, node: &Node, keeps_all: bool, map: &mut Map) {
         map.retain(|name, value| {
             if node.has_own(name) {
                 return true;
@@ -58,20 +64,18 @@ impl Pruner {
             let end = self.enter(name);
             let is_kept = match (node.property(name), &node.additional) {
                 (Some(property), _) => {
-                    self.value(Some(property), value);
+                    self.value(Some(property), false, value);
                     true
                 }
                 (None, Some(Additional::Of(inner))) => {
-                    self.value(Some(inner), value);
+                    self.value(Some(inner), false, value);
                     true
                 }
-                (None, Some(Additional::Anything)) => {
-                    if !node.keeps_unknown {
-                        self.value(None, value);
-                    }
+                (None, Some(Additional::Anything | Additional::Nothing)) => {
+                    self.value(None, false, value);
                     true
                 }
-                (None, None) => node.keeps_unknown,
+                (None, None) => keeps_all,
             };
             if !is_kept {
                 self.report();

@@ -1,13 +1,16 @@
 //! Whether a schema in OpenAPI's words can be the schema of a custom resource: upstream's rules, texts and paths.
 //!
-//! Three parts, in upstream's order: whether the schema is structural (`invariants`, `complete`), whether its defaults
-//! fit it (`defaults`), and which words it uses (`openapi`).
+//! Three parts, in upstream's order: whether the schema is structural (`invariants`, `complete`, `patterns`), whether its
+//! defaults fit it (`defaults`), and which words it uses (`openapi`). The first two are not asked of a schema with words that a
+//! structural schema has no place for (`unsupported`).
 //! Deliberately not here: what is said about the definition around the schema.
 
 mod complete;
 mod defaults;
 mod invariants;
 mod openapi;
+mod patterns;
+mod unsupported;
 
 use meta::{FieldError, FieldErrors};
 
@@ -51,15 +54,22 @@ pub fn structural_errors(schema: &Value, path: &str, has_status: bool) -> FieldE
         let detail = "nullable cannot be true at the root";
         errors.push(FieldError::forbidden(format!("{path}.nullable"), detail));
     }
-    let mut structural = FieldErrors::default();
-    invariants::check(root, path, &mut structural);
-    complete::check(root, path, &mut structural);
-    structural.0.sort_by_key(ToString::to_string);
-    if structural.is_empty() {
-        defaults::check(schema, path, &mut structural);
+    let unsupported = unsupported::first(root);
+    if unsupported.is_none() {
+        let mut structural = FieldErrors::default();
+        invariants::check(root, path, &mut structural);
+        complete::check(root, path, &mut structural);
+        patterns::check(root, path, &mut structural);
+        structural.0.sort_by_key(ToString::to_string);
+        if structural.is_empty() {
+            defaults::check(schema, path, &mut structural);
+        }
+        structural.0.into_iter().for_each(|it| errors.push(it));
     }
-    structural.0.into_iter().for_each(|it| errors.push(it));
     openapi::check(root, path, &mut errors);
+    if let Some(why) = unsupported.filter(|_| errors.is_empty()) {
+        errors.push(FieldError::invalid(path, "", why));
+    }
     errors
 }
 
@@ -134,6 +144,16 @@ fn is_zero(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         _ => false,
+    }
+}
+
+/// Whether a word is used that has no meaning here. Some count as used even if they say nothing.
+fn is_set(schema: &Map, field: &str) -> bool {
+    match (field, schema.get(field)) {
+        (_, None | Some(Value::Null)) => false,
+        ("additionalItems" | "dependencies" | "$ref", Some(_)) => true,
+        (_, Some(Value::Object(inner))) => !inner.is_empty(),
+        (_, Some(value)) => !is_zero(value),
     }
 }
 

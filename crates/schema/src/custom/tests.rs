@@ -247,6 +247,170 @@ fn defaults_and_words_are_checked() {
     );
 }
 
+/// What earlier full definitions of Argo Workflows look like, as packages still carry them: a field of which nothing is said, because its type
+/// contains itself, and a list of lists whose elements are not described. kube-apiserver refuses them with the same words
+/// (`validateStructuralInvariants`: a type is required unless `x-kubernetes-preserve-unknown-fields` or
+/// `x-kubernetes-int-or-string` stands in for it, and a list has `items`).
+#[test]
+fn recursion_that_is_cut_off_without_a_word_is_not_structural() {
+    let with = |inline: Value, group: Value| {
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "tasks": {"type": "array", "items": {"type": "object", "properties": {"inline": inline}}},
+            "steps": {"type": "array", "items": group},
+        }}}})
+    };
+    wrong(
+        &with(json!({}), json!({"type": "array"})),
+        &[
+            "s.properties[spec].properties[steps].items.items: Required value: must be specified",
+            "s.properties[spec].properties[tasks].items.properties[inline].type: Required value: must not be empty for specified object fields",
+        ],
+    );
+    let anything = json!({"x-kubernetes-preserve-unknown-fields": true});
+    wrong(&with(anything.clone(), json!({"type": "array", "items": anything})), &[]);
+    // A list that keeps everything still has to say what its elements are.
+    wrong(
+        &with(anything.clone(), json!({"type": "array", "x-kubernetes-preserve-unknown-fields": true})),
+        &["s.properties[spec].properties[steps].items.items: Required value: must be specified"],
+    );
+}
+
+#[test]
+fn a_schema_with_words_that_mean_nothing_here_is_not_asked_for_structure() {
+    let with = |property: Value| json!({"type": "object", "properties": {"spec": property}});
+    wrong(
+        &with(json!({"$ref": "#/definitions/pod"})),
+        &["s.properties[spec].$ref: Forbidden: $ref is not supported"],
+    );
+    wrong(
+        &with(json!({"type": "array", "items": [{"minimum": 1}]})),
+        &["s.properties[spec].items: Forbidden: items must be a schema object and not an array"],
+    );
+    wrong(
+        &with(
+            json!({"type": "object", "properties": {"a": {"x-kubernetes-preserve-unknown-fields": false}}}),
+        ),
+        &[
+            "s.properties[spec].properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
+        ],
+    );
+    wrong(
+        &with(json!({"type": "array", "items": {"type": "string"}, "additionalItems": false})),
+        &["s.properties[spec].additionalItems: Forbidden: additionalItems is not supported"],
+    );
+    // Nobody else complains about this one.
+    wrong(
+        &with(
+            json!({"type": "object", "$schema": "http://json-schema.org/schema#", "properties": {"a": {}}}),
+        ),
+        &["s: Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported"],
+    );
+}
+
+#[test]
+fn rules_are_told_what_is_wrong_with_them_in_upstreams_words() {
+    let with = |rule: Value| json!({"type": "object", "x-kubernetes-validations": [rule]});
+    let at = "s.x-kubernetes-validations[0]";
+    wrong(
+        &with(json!({"rule": "true", "message": " "})),
+        &[&format!("{at}.message: Invalid value: \" \": must be non-empty if specified")],
+    );
+    wrong(
+        &with(json!({"rule": "true", "message": "a\nb"})),
+        &[&format!("{at}.message: Invalid value: \"a\\nb\": must not contain line breaks")],
+    );
+}
+
+#[track_caller]
+fn pruned(schema: &Value, value: &Value, left: &Value, unknown: &[&str]) {
+    let root = json!({"type": "object", "properties": {"spec": schema}});
+    let mut value = json!({"spec": value});
+    let found = prune(&Node::compile(&root).into_root(), &mut value);
+    assert_eq!((&value["spec"], found), (left, unknown.iter().map(ToString::to_string).collect()));
+}
+
+#[test]
+fn a_list_that_keeps_everything_keeps_it_in_its_elements() {
+    let keeps = "x-kubernetes-preserve-unknown-fields";
+    let element = json!({"type": "object", "properties": {
+        "name": {"type": "string"}, "inner": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+    let value = json!([{"name": "n", "more": {"b": 1}, "inner": {"a": "x", "b": 1}}]);
+    pruned(
+        &json!({"type": "array", keeps: true, "items": element.clone()}),
+        &value,
+        &json!([{"name": "n", "more": {"b": 1}, "inner": {"a": "x"}}]),
+        &["spec[0].inner.b"],
+    );
+    pruned(
+        &json!({"type": "array", "items": element}),
+        &value,
+        &json!([{"name": "n", "inner": {"a": "x"}}]),
+        &["spec[0].inner.b", "spec[0].more"],
+    );
+    pruned(
+        &json!({"type": "array", keeps: true, "items": {"type": "array", "items": element}}),
+        &json!([value]),
+        &json!([[{"name": "n", "more": {"b": 1}, "inner": {"a": "x"}}]]),
+        &["spec[0][0].inner.b"],
+    );
+}
+
+#[test]
+fn an_object_that_keeps_everything_does_not_hand_that_down() {
+    let keeps = "x-kubernetes-preserve-unknown-fields";
+    let value = json!({"a": {"b": {"c": 1}}, "n": 1, "l": [{"c": 1}]});
+    pruned(&json!({"type": "object", keeps: true}), &value, &value, &[]);
+    for additional in [json!(true), json!(false)] {
+        for keeps_all in [json!(true), json!(null)] {
+            pruned(
+                &json!({"type": "object", keeps: keeps_all, "additionalProperties": additional}),
+                &value,
+                &json!({"a": {}, "n": 1, "l": [{}]}),
+                &["spec.a.b", "spec.l[0].c"],
+            );
+        }
+    }
+    pruned(
+        &json!({"type": "object", keeps: true, "additionalProperties": {"type": "object", "properties": {"b": {"type": "object"}}}}),
+        &json!({"a": {"b": {"c": 1}, "d": 1}}),
+        &json!({"a": {"b": {}}}),
+        &["spec.a.b.c", "spec.a.d"],
+    );
+}
+
+#[test]
+fn fields_are_refused_where_there_may_be_none() {
+    let node = Node::compile(&json!({"type": "object", "properties": {
+        "none": {"type": "object", "additionalProperties": false},
+        "few": {"type": "object", "maxProperties": 1, "additionalProperties": {"type": "string"}}}}));
+    errors(&node, &json!({"none": {}}), &[]);
+    errors(
+        &node,
+        &json!({"none": {"a": 1}}),
+        &["none: Invalid value: \"a\": none.a in body is a forbidden property"],
+    );
+    // Too many fields do not hide what is wrong with one of them.
+    errors(
+        &node,
+        &json!({"few": {"a": "x", "b": 1}}),
+        &[
+            "few: Too many: 2: must have at most 1 items",
+            "few.b: Invalid value: \"integer\": few.b in body must be of type string: \"integer\"",
+        ],
+    );
+}
+
+#[test]
+fn a_null_of_another_version_goes_where_it_is_no_value() {
+    let mut value = json!({"spec": {"size": null, "mode": null, "maybe": null, "labels": {"a": null},
+        "ports": [null, {"name": null}], "raw": {"x": null}}});
+    drop_nulls(&gadget(), &mut value);
+    assert_eq!(
+        value,
+        json!({"spec": {"mode": null, "maybe": null, "labels": {}, "ports": [null, {}], "raw": {"x": null}}})
+    );
+}
+
 #[test]
 fn apply_sees_lists_maps_and_metadata() {
     use crate::model::{ListKind, Schema, Type};

@@ -52,7 +52,7 @@ impl Builder {
         {
             let value = match additional {
                 Additional::Of(inner) => self.node(inner),
-                Additional::Anything => self.schema.add(Type::Any),
+                Additional::Anything | Additional::Nothing => self.schema.add(Type::Any),
             };
             return Type::Map(MapType { value, is_atomic: node.is_atomic });
         }

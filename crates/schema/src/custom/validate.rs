@@ -214,17 +214,20 @@ impl Validator<'_> {
             if let Some(min) = rules.min_properties.filter(|it| n_fields < *it) {
                 let detail = format!("{} in body should have at least {min} properties", self.path);
                 self.push(FieldProblem::Invalid, Some(n_fields.to_string()), detail, out);
-                return;
             }
             if let Some(max) = rules.max_properties.filter(|it| n_fields > *it) {
                 self.too_many(n_fields, max, out);
-                return;
             }
         }
         for (name, value) in map {
             let child = match (node.property(name), &node.additional) {
                 (Some(property), _) => property,
                 (None, Some(Additional::Of(inner))) => &**inner,
+                (None, Some(Additional::Nothing)) => {
+                    let detail = format!("{}.{name} in body is a forbidden property", self.path);
+                    self.push(FieldProblem::Invalid, Some(meta::field::quote(name)), detail, out);
+                    continue;
+                }
                 (None, Some(Additional::Anything) | None) => continue,
             };
             let old = old.and_then(|it| it.get(name));

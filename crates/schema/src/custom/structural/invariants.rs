@@ -3,7 +3,7 @@
 use meta::{FieldError, FieldErrors};
 
 use super::{is_true, listed, object, properties, text};
-use crate::{Map, Value, custom::pattern};
+use crate::{Map, Value};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
@@ -161,11 +161,6 @@ fn values(schema: &Map, skips: Skips, path: &str, errors: &mut FieldErrors) {
     }
     if let Some(part) = object(schema, "not") {
         nested(part, Skips::default(), &format!("{path}.not"), errors);
-    }
-    let pattern = text(schema, "pattern");
-    if let Err(error) = pattern::compile(pattern) {
-        let detail = format!("must be a valid regular expression, but isn't: {error}");
-        errors.push(FieldError::invalid(format!("{path}.pattern"), pattern, detail));
     }
 }
 

@@ -71,10 +71,7 @@ fn words(schema: &Map, path: &str, place: &Place, errors: &mut FieldErrors) {
         errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set {why}")));
     }
     for field in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
-        if schema
-            .get(field)
-            .is_some_and(|it| !super::is_zero(it) && it.as_object().is_none_or(|it| !it.is_empty()))
-        {
+        if super::is_set(schema, field) {
             let detail = format!("{field} is not supported");
             errors.push(FieldError::forbidden(format!("{path}.{field}"), detail));
         }
@@ -267,10 +264,10 @@ fn rules(schema: &Map, path: &str, errors: &mut FieldErrors) {
         if expression.is_empty() {
             errors.push(FieldError::required(place("rule"), "rule is not specified"));
         } else if !message.is_empty() && message.trim().is_empty() {
-            let detail = "message must be non-empty if specified";
+            let detail = "must be non-empty if specified";
             errors.push(FieldError::invalid(place("message"), message, detail));
         } else if has_breaks(message.trim()) {
-            let detail = "message must not contain line breaks";
+            let detail = "must not contain line breaks";
             errors.push(FieldError::invalid(place("message"), message, detail));
         } else if has_breaks(expression) && message.trim().is_empty() {
             let detail = "message must be specified if rule contains line breaks";
@@ -287,11 +284,11 @@ fn rules(schema: &Map, path: &str, errors: &mut FieldErrors) {
         }
         let field_path = text(rule, "fieldPath");
         if !field_path.is_empty() && field_path.trim().is_empty() {
-            let detail = "fieldPath must be non-empty if specified";
+            let detail = "must be non-empty if specified";
             errors.push(FieldError::invalid(place("fieldPath"), field_path, detail));
         }
         if has_breaks(field_path) {
-            let detail = "fieldPath must not contain line breaks";
+            let detail = "must not contain line breaks";
             errors.push(FieldError::invalid(place("fieldPath"), field_path, detail));
         }
     }
