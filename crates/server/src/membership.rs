@@ -238,7 +238,7 @@ async fn tell(registry: &Arc<Registry>, notice: &Notice) {
 
 /// Tells people what this server leaves alone: objects that it was told to leave unreadable, and what is stored of
 /// resources that it does not know.
-pub(crate) async fn tell_of_leftovers(registry: &Arc<Registry>) {
+pub(crate) async fn tell_of_leftovers(chain: &Chain, registry: &Arc<Registry>) {
     let station = registry.station();
     let warning = |reason: &'static str, message: String| {
         let about = About::Server(station.identity().clone());
@@ -248,6 +248,7 @@ pub(crate) async fn tell_of_leftovers(registry: &Arc<Registry>) {
     if !allowed.is_empty() {
         let message =
             format!("takes part although it cannot read {}: --allow-undecodable", allowed.join(", "));
+        audit_override(chain, &message).await;
         tell(registry, &warning("UndecodableAllowed", message)).await;
     }
     let unknown = registry.cache().unclaimed();
@@ -285,11 +286,35 @@ fn event(notice: &Notice) -> crate::events::Event<'_> {
     }
 }
 
+/// The audit record of a check that an operator has switched off.
+async fn audit_override(chain: &Chain, message: &str) {
+    let Some(log) = &chain.audit.log else { return };
+    let user = servers();
+    let path = "/convoy/allow-undecodable";
+    let attributes = access::Attributes { user: &user, verb: "post", target: access::Target::Path(path) };
+    let decision = chain.audit.policy.decide(&attributes);
+    if decision.level == access::Level::None || !decision.wants(Stage::ResponseComplete) {
+        return;
+    }
+    let id = uuid::Uuid::new_v4().to_string();
+    let mut event = AuditEvent::received(&decision, &attributes, id.as_str(), path, chain.clock.now());
+    event.annotations.insert("convoy/allow-undecodable".to_owned(), message.to_owned());
+    event.set_code(200);
+    event.set_stage(Stage::ResponseComplete, chain.clock.now());
+    log.write(Bytes::from(event.to_line())).await;
+}
+
+/// Who acts where servers act by themselves.
+fn servers() -> User {
+    let mut user = User::named("system:apiserver");
+    user.groups.push("system:masters".to_owned());
+    user
+}
+
 /// The audit record of a StorageVersion that was written straight through the store.
 async fn audit(chain: &Chain, name: &str, object: Option<&Value>) {
     let Some(log) = &chain.audit.log else { return };
-    let mut user = User::named("system:apiserver");
-    user.groups.push("system:masters".to_owned());
+    let user = servers();
     let target = access::Target::Resource {
         group: "internal.apiserver.k8s.io",
         version: "v1alpha1",

@@ -292,10 +292,10 @@ impl Server {
         self.roles_done.done();
         station.until(|it| it.health().is_ok()).await;
         self.lifecycle.ready();
-        let registry = Arc::clone(&self.registry);
+        let (chain, registry) = (Arc::clone(&self.chain), Arc::clone(&self.registry));
         self.lifecycle
             .tasks()
-            .spawn("leftovers", async move { membership::tell_of_leftovers(&registry).await });
+            .spawn("leftovers", async move { membership::tell_of_leftovers(&chain, &registry).await });
         Ok(())
     }
 

@@ -12,7 +12,8 @@ const BETAS: &str = "--runtime-config=api/beta=true";
 
 on_both_stores!(
     a_server_that_cannot_read_what_is_stored_stays_out,
-    a_server_that_cannot_read_what_is_written_stays_out
+    a_server_that_cannot_read_what_is_written_stays_out,
+    what_servers_do_past_the_api_is_recorded
 );
 
 async fn a_server_that_cannot_read_what_is_stored_stays_out(ground: Ground) {
@@ -62,4 +63,52 @@ async fn a_server_that_cannot_read_what_is_written_stays_out(ground: Ground) {
     // With the others gone, nothing stands in its way: nothing was stored.
     new.server.stop().await;
     ground.launch_with("old", 33, &[BETAS]).await;
+}
+
+/// Reports in the audit log, an override in the audit log and as an Event, and what nobody knows as an Event.
+async fn what_servers_do_past_the_api_is_recorded(ground: Ground) {
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, log) = (folder.path().join("policy"), folder.path().join("log"));
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Request\n").unwrap();
+    let audit =
+        [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
+    let new = ground.launch_with("new", 36, &[&audit[0], &audit[1]]).await;
+    new.expect(201, "POST", CLASSES, class("x")).await;
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
+    };
+    let is_report = |it: &Value| {
+        it["objectRef"]["resource"] == "storageversions"
+            && it["objectRef"]["name"] == CLASSES_RECORD
+            && it["objectRef"]["subresource"] == "status"
+            && it["user"]["username"] == "system:apiserver"
+            && it["requestObject"]["status"]["commonEncodingVersion"] == NEW
+    };
+    eventually("the report is in the audit log", async || lines().iter().any(is_report)).await;
+    new.server.stop().await;
+    std::fs::remove_file(&log).unwrap();
+
+    let key = store::Key::new("/registry/spaceships/enterprise");
+    store::Store::commit(&ground.store, store::Txn::new().put(&key, r#"{"kind":"Spaceship"}"#.into()))
+        .await
+        .unwrap();
+    let flags = [BETAS, "--allow-undecodable=deviceclasses.resource.k8s.io/v1", &audit[0], &audit[1]];
+    let old = ground.launch_with("old", 33, &flags).await;
+    let is_override = |it: &Value| {
+        let text = it["annotations"]["convoy/allow-undecodable"].as_str().unwrap_or_default();
+        text.contains("deviceclasses.resource.k8s.io/v1")
+    };
+    eventually("the override is in the audit log", async || lines().iter().any(is_override)).await;
+    for (reason, note) in [
+        ("UndecodableAllowed", "cannot read deviceclasses.resource.k8s.io/v1"),
+        ("UnknownResourcesStored", "1 below /registry/spaceships/"),
+    ] {
+        eventually(reason, async || {
+            let events = old.get("/apis/events.k8s.io/v1/events").await;
+            let mut events = events["items"].as_array().unwrap().iter();
+            events.any(|it| it["reason"] == reason && it["note"].as_str().unwrap_or_default().contains(note))
+        })
+        .await;
+    }
 }
