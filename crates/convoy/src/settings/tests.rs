@@ -63,6 +63,8 @@ fn flags_are_read() {
     assert!(parse(&["--allow-unenforced-policies=true"]).api.allow_unenforced_policies);
 }
 
+const OFF: &str = "--feature-gates=UnknownVersionInteroperabilityProxy=false";
+
 #[test]
 fn flags_that_make_no_sense_are_wrong_usage_and_name_themselves() {
     for (args, named) in [
@@ -86,6 +88,17 @@ fn flags_that_make_no_sense_are_wrong_usage_and_name_themselves() {
         (&["--service-account-max-token-expiration=5m"], "--service-account-max-token-expiration"),
         (&["--controllers=*,nodes"], "--controllers"),
         (&["--anonymous-auth=maybe"], "--anonymous-auth"),
+        (&["--peer-advertise-ip=192.0.2.1"], "--peer-advertise-port"),
+        (&["--peer-advertise-port=6443"], "--peer-advertise-ip"),
+        (&["--peer-discovery=oldest"], "--peer-discovery"),
+        (
+            &[OFF, "--peer-ca-file=x"],
+            "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on",
+        ),
+        (
+            &[OFF, "--peer-advertise-ip=192.0.2.1", "--peer-advertise-port=1"],
+            "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on",
+        ),
         (&["stray"], "stray"),
     ] {
         let refused = parse_serve(args).and_then(|it| Checked::of(&it).map(drop));
@@ -108,6 +121,37 @@ fn a_server_with_all_files_given_makes_none() {
     let files = tls_files(&flags, None).map_err(|it| it.message).unwrap();
     assert_eq!(files.client_ca.as_deref(), Some(Path::new("d")));
     assert_eq!(files.front_proxy_ca, None);
+}
+
+#[test]
+fn other_servers_are_believed_by_an_authority_that_is_named_or_made() {
+    let own = ["--tls-cert-file=a", "--tls-private-key-file=b"];
+    let read = |more: &[&str], pki: Option<&Pki>| {
+        peers(&parse(&[&own[..], more].concat()), pki).map_err(|it| it.message)
+    };
+    // Certificates of their own, and nobody says who vouches for them.
+    assert_eq!(read(&[], None), Ok(None));
+    let folder = tempfile::tempdir().unwrap();
+    let made =
+        server::pki::ensure(folder.path(), &ServingNames::standard(), store::SystemClock::shared().now());
+    let made = made.map_err(|it| it.to_string()).unwrap();
+    assert_eq!(
+        read(&[], Some(&made)),
+        Ok(None),
+        "the self-made authority vouches for self-made certificates only"
+    );
+    let found = peers(&parse(&[]), Some(&made)).map_err(|it| it.message).unwrap().unwrap();
+    assert_eq!((&found.ca, &found.certificate), (&made.ca, &made.front_proxy_certificate));
+    for (more, missing) in [
+        (&["--peer-ca-file=c"][..], "proxy-cert-file"),
+        (&["--peer-ca-file=c", "--proxy-client-cert-file=d"], "proxy-key-file"),
+    ] {
+        let expect = format!("error building peer proxy handler, {missing} not specified");
+        assert_eq!(read(more, None), Err(expect));
+    }
+    let all = ["--peer-ca-file=c", "--proxy-client-cert-file=d", "--proxy-client-key-file=e"];
+    let found = read(&all, None).unwrap().unwrap();
+    assert_eq!((found.ca, found.certificate, found.key), ("c".into(), "d".into(), "e".into()));
 }
 
 #[test]
