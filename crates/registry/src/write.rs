@@ -308,6 +308,7 @@ impl Registry {
         if target.kind.strategy.special == Special::Definition {
             self.check_dropped_versions(target, &new, &old).await?;
         }
+        self.check_unserved_dependents(target, &new, &old).await?;
         options.admit.validate(target, &new, Some(&old)).await?;
         accept::complete(self.typed(target), &mut new);
         schema::apply::keep_times(&mut new, &old);
