@@ -97,10 +97,13 @@ impl Dispatch {
         }
     }
 
-    /// The documents about all servers; those about this one alone for whoever says `profile=nopeer`.
+    /// The documents about all servers; those about this one alone for whoever says `profile=nopeer`; everything that any
+    /// server serves for whoever says `profile=union`, though clients may be shown less by default.
     fn documents(&self, exchange: &Exchange) -> Arc<Documents> {
-        if !Wanted::of(exchange.header("accept")).is_local {
-            return self.served.of_all();
+        match Wanted::of(exchange.header("accept")).profile {
+            Profile::Usual => return self.served.of_all(),
+            Profile::Union => return self.served.union(),
+            Profile::NoPeer => {}
         }
         if matches!(exchange.info.path.trim_end_matches('/'), "/api" | "/apis") {
             self.metrics.discovery_without_peers();
@@ -283,8 +286,18 @@ impl Dispatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     form: Form,
-    /// What this server serves by itself, not what the others do.
-    is_local: bool,
+    profile: Profile,
+}
+
+/// Whose documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Profile {
+    /// As `--peer-discovery` says.
+    Usual,
+    /// What this server serves by itself, not what the others do. Upstream has this one.
+    NoPeer,
+    /// What any server serves. Controllers must not miss anything.
+    Union,
 }
 
 /// The form of `/api` and `/apis`.
@@ -318,9 +331,14 @@ impl Wanted {
             } else {
                 return None;
             };
-            Some(Self { form, is_local: has("profile=nopeer") })
+            let profile = match (has("profile=nopeer"), has("profile=union")) {
+                (true, _) => Profile::NoPeer,
+                (false, true) => Profile::Union,
+                (false, false) => Profile::Usual,
+            };
+            Some(Self { form, profile })
         };
-        let nothing_special = Self { form: Form::Plain, is_local: false };
+        let nothing_special = Self { form: Form::Plain, profile: Profile::Usual };
         accept.split(',').find_map(wish).unwrap_or(nothing_special)
     }
 }
@@ -347,21 +365,26 @@ mod tests {
     #[test]
     fn the_first_wish_that_can_be_met_counts() {
         let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-        for (accept, form, is_local) in [
-            (String::new(), Form::Plain, false),
-            ("application/json".to_owned(), Form::Plain, false),
-            ("text/html, */*".to_owned(), Form::Plain, false),
-            (v2.to_owned(), Form::V2, false),
-            (v2.replace("v=v2", "v=v2beta1"), Form::V2beta1, false),
-            (format!("{v2};profile=nopeer,{v2},application/json"), Form::V2, true),
-            (format!("{v2},{v2};profile=nopeer"), Form::V2, false),
-            (format!("{v2};profile=other"), Form::V2, false),
-            (format!("{v2}, application/json").replace("v=v2", "v=v9"), Form::Plain, false),
-            (v2.replace(';', " ; "), Form::V2, false),
-            (format!("application/vnd.kubernetes.protobuf;g=x;profile=nopeer,{v2}"), Form::V2, false),
-            (";;;,,".to_owned(), Form::Plain, false),
+        for (accept, form, profile) in [
+            (String::new(), Form::Plain, Profile::Usual),
+            ("application/json".to_owned(), Form::Plain, Profile::Usual),
+            ("text/html, */*".to_owned(), Form::Plain, Profile::Usual),
+            (v2.to_owned(), Form::V2, Profile::Usual),
+            (v2.replace("v=v2", "v=v2beta1"), Form::V2beta1, Profile::Usual),
+            (format!("{v2};profile=nopeer,{v2},application/json"), Form::V2, Profile::NoPeer),
+            (format!("{v2},{v2};profile=nopeer"), Form::V2, Profile::Usual),
+            (format!("{v2};profile=other"), Form::V2, Profile::Usual),
+            (format!("{v2};profile=union,{v2}"), Form::V2, Profile::Union),
+            (format!("{v2}, application/json").replace("v=v2", "v=v9"), Form::Plain, Profile::Usual),
+            (v2.replace(';', " ; "), Form::V2, Profile::Usual),
+            (
+                format!("application/vnd.kubernetes.protobuf;g=x;profile=nopeer,{v2}"),
+                Form::V2,
+                Profile::Usual,
+            ),
+            (";;;,,".to_owned(), Form::Plain, Profile::Usual),
         ] {
-            assert_eq!(Wanted::of(&accept), Wanted { form, is_local }, "{accept:?}");
+            assert_eq!(Wanted::of(&accept), Wanted { form, profile }, "{accept:?}");
         }
     }
 }

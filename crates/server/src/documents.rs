@@ -57,6 +57,7 @@ pub(crate) struct ServedDocuments {
     server_address: String,
     own: ArcSwapOption<Made>,
     of_all: ArcSwapOption<Made>,
+    union: ArcSwapOption<Made>,
 }
 
 /// Documents with the numbers of the changes that they show. What was made from older facts is never taken for newer: the
@@ -77,8 +78,8 @@ impl ServedDocuments {
         mode: PeerDiscovery,
         server_address: String,
     ) -> Self {
-        let (own, of_all) = (ArcSwapOption::empty(), ArcSwapOption::empty());
-        Self { catalog, registry, metrics, mode, server_address, own, of_all }
+        let (own, of_all, union) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwapOption::empty());
+        Self { catalog, registry, metrics, mode, server_address, own, of_all, union }
     }
 
     /// What this server serves by itself, as of now.
@@ -92,14 +93,26 @@ impl ServedDocuments {
         self.keep(&self.own, changes, self.own_groups())
     }
 
-    /// What can be asked for through this server, as of now.
+    /// What clients are shown: what can be asked for through this server, as of now, or as much of it as flags say.
     pub(crate) fn of_all(&self) -> Arc<Documents> {
+        self.of_members(self.mode, &self.of_all)
+    }
+
+    /// Everything that can be asked for through this server, as of now, whatever clients are shown.
+    pub(crate) fn union(&self) -> Arc<Documents> {
+        match self.mode {
+            PeerDiscovery::Merged => self.of_all(),
+            PeerDiscovery::Newest => self.of_members(PeerDiscovery::Merged, &self.union),
+        }
+    }
+
+    fn of_members(&self, mode: PeerDiscovery, kept: &ArcSwapOption<Made>) -> Arc<Documents> {
         if !self.catalog.gates().enabled(Gate::UnknownVersionInteroperabilityProxy) {
             return self.own();
         }
         let station = self.registry.station();
         let changes = (self.registry.kinds().changes(), station.moves(), station.memberships());
-        let made = there(&self.of_all, changes);
+        let made = there(kept, changes);
         self.metrics.merged_discovery(made.is_some());
         if let Some(made) = made {
             return made;
@@ -112,7 +125,7 @@ impl ServedDocuments {
             tracing::debug!(peer = %strange.identity, "a member does not say where it is");
         }
         if others.is_empty() {
-            return self.keep(&self.of_all, changes, self.own_groups());
+            return self.keep(kept, changes, self.own_groups());
         }
         // All servers come to the same result, whichever is asked: the newest goes first, then it is by name.
         let rank = |it: &MemberRecord| (std::cmp::Reverse((it.emulated, it.release)), it.identity.clone());
@@ -124,12 +137,12 @@ impl ServedDocuments {
         let place = others.iter().filter(|it| rank(it) < own_rank).count();
         let mut lists: Vec<Vec<GroupDiscovery>> = others.iter().map(|it| self.describe(it)).collect();
         lists.insert(place, discovery::builtin(&self.catalog, |it| self.stored(it)));
-        if self.mode == PeerDiscovery::Newest {
+        if mode == PeerDiscovery::Newest {
             lists.truncate(1);
         }
         let mut groups = crate::discovery::merge(lists);
         groups.extend(self.custom_groups());
-        self.keep(&self.of_all, changes, groups)
+        self.keep(kept, changes, groups)
     }
 
     fn keep(
