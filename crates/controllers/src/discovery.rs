@@ -20,6 +20,14 @@ pub(crate) enum Undiscovered {
     Unparsable(String),
 }
 
+impl Undiscovered {
+    /// Why.
+    pub(crate) fn into_text(self) -> String {
+        let (Self::Failed(why) | Self::Unparsable(why)) = self;
+        why
+    }
+}
+
 /// A resource in one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
@@ -73,7 +81,11 @@ pub(crate) async fn discover(client: &Client) -> Result<Vec<Served>, Undiscovere
     resources(groups)
 }
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+/// Where several servers of different releases share a store, what any of them serves is asked for: `profile=union`.
+/// A server may show its clients less (`--peer-discovery=newest`), and what is not shown would be left behind. Servers
+/// that do not know the profile take the next entry.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;profile=union,\
+    application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 /// What `/api` and `/apis` answer. The kind tells whether it is the aggregated form: the older one must not be

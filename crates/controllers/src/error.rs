@@ -46,7 +46,7 @@ impl Error {
         matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == "NamespaceTerminating"))
     }
 
-    /// Whether the server refused to let a namespace go because something of it is stored that nobody serves.
+    /// Whether the server refused to let a namespace or an owner go because something of it is stored that nobody serves.
     pub(crate) fn is_unserved_content(&self) -> bool {
         matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == "UnservedContent"))
     }

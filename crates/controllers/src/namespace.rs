@@ -72,8 +72,9 @@ async fn reconcile(ctx: Ctx, name: String) -> Result<Next, Error> {
                 };
             }
             Plan::Finish => {
-                act::finish(&ctx, namespace, &mut seen).await?;
-                return Ok(Next::OnChange);
+                let held = act::finish(&ctx, namespace, &mut seen).await?;
+                // It may be served again at any time, or removed: no change would tell.
+                return Ok(held.map_or(Next::OnChange, |it| Next::After(plan::pause(age(&ctx, &it)))));
             }
         }
     }

@@ -70,7 +70,9 @@ pub async fn run(client: Client, setup: Setup, stop: impl Future<Output = ()>) {
         std::future::pending::<()>().await;
     };
     match &election {
-        Some(election) => lead::lead(&ctx, election, stop, all).await,
+        // Whoever holds the Lease keeps all others from working, so it is not for those who have nothing to do.
+        Some(election) if selection.has_work() => lead::lead(&ctx, election, stop, all).await,
+        Some(_) => stop.await,
         None => tokio::select! {
             () = stop => {}
             () = all() => {}

@@ -105,6 +105,11 @@ impl Selection {
         self.controllers.contains(&controller)
     }
 
+    /// Whether anything is switched on that runs here and not in the server around.
+    pub(crate) fn has_work(&self) -> bool {
+        self.controllers.iter().any(|it| *it != Controller::StorageVersionGc)
+    }
+
     /// What is switched on, sorted by name.
     pub fn controllers(&self) -> impl Iterator<Item = Controller> + '_ {
         self.controllers.iter().copied()

@@ -148,7 +148,7 @@ impl Worker<'_> {
     fn log(&self, error: &Error, pause: Duration) {
         let Self { counted: Counted { controller, .. }, object, .. } = self;
         // Two writers at once is everyday life.
-        if error.is(409) {
+        if error.is(409) && !error.is_unserved_content() {
             debug!(controller, object, error = %Chain(error), "a pass met a conflict");
         } else {
             warn!(controller, object, error = %Chain(error), ?pause, "a pass failed and will be repeated");

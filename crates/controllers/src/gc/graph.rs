@@ -206,6 +206,12 @@ impl Graph {
         self.sources.iter().filter(|(_, it)| !it.is_complete).map(|(source, _)| *source)
     }
 
+    /// Owners that no watch has shown and that are of such a kind (`apiVersion` and kind): they can be asked for now.
+    pub(crate) fn look_for(&self, is_served: impl Fn(&str, &str) -> bool) -> Vec<Action> {
+        let is_it = |node: &Node| node.is_virtual() && is_served(&node.api_version, &node.kind);
+        self.uids(is_it).into_iter().map(Action::Look).collect()
+    }
+
     /// Whether anything that a watch showed is still there.
     pub(crate) fn has_objects_of(&self, source: Source) -> bool {
         self.nodes.values().any(|it| it.seen_by == Some(source))
@@ -269,20 +275,36 @@ impl Graph {
         actions
     }
 
-    /// An object was seen to go.
+    /// An object was seen to go. That is no proof: a server that cannot read what another one wrote says the same. So if
+    /// others name it, it is asked for.
     pub(crate) fn gone(&mut self, uid: &str) -> Vec<Action> {
+        let Some((uid, node)) = self.nodes.get_key_value(uid) else { return Vec::new() };
+        let uid = uid.clone();
+        if node.dependents.is_empty() {
+            return self.remove(&uid);
+        }
+        let Some(node) = self.nodes.get_mut(&uid) else { return Vec::new() };
+        (node.seen_by, node.life) = (None, Life::Staying);
+        let owners = std::mem::take(&mut node.owners);
+        let mut actions = self.waiting_for(&owners);
+        actions.push(Action::Look(uid.clone()));
+        self.unlink(&uid, &owners);
+        actions
+    }
+
+    /// An object is not there.
+    fn remove(&mut self, uid: &str) -> Vec<Action> {
         let Some((uid, node)) = self.nodes.remove_entry(uid) else { return Vec::new() };
-        if !node.dependents.is_empty() {
-            self.absent.insert(node.identity(&uid));
-        }
         let mut actions: Vec<Action> = node.dependents.iter().cloned().map(Action::Look).collect();
-        for owner in &node.owners {
-            if self.nodes.get(&owner.uid).is_some_and(|it| it.life == Life::GoingLast) {
-                actions.push(Action::Look(owner.uid.clone()));
-            }
-        }
+        actions.extend(self.waiting_for(&node.owners));
         self.unlink(&uid, &node.owners);
         actions
+    }
+
+    /// Those of these owners that go after their dependents.
+    fn waiting_for(&self, owners: &[Owner]) -> Vec<Action> {
+        let is_waiting = |it: &&Owner| self.nodes.get(&it.uid).is_some_and(|it| it.life == Life::GoingLast);
+        owners.iter().filter(is_waiting).map(|it| Action::Look(it.uid.clone())).collect()
     }
 
     /// The server was asked for the object that a node stands for, at `checked`, and proved that it is not there.
@@ -295,11 +317,12 @@ impl Graph {
             .cloned()
             .partition(|it| self.nodes.get(it).is_some_and(|it| it.names(checked)));
         let is_other = !node.is_virtual() && node.identity(&checked.uid) != *checked;
-        if !is_other && (others.is_empty() || !node.is_virtual()) {
-            return self.gone(&checked.uid);
-        }
+        let is_gone = !is_other && (others.is_empty() || !node.is_virtual());
         if !naming.is_empty() {
             self.absent.insert(checked.clone());
+        }
+        if is_gone {
+            return self.remove(&checked.uid);
         }
         let mut actions: Vec<Action> = naming.into_iter().map(Action::Look).collect();
         if !is_other {

@@ -10,6 +10,7 @@ use super::act::{self, FOREGROUND, Latest, ORPHAN, Slim};
 use super::graph::{Identity, Life, Owner, Text, View};
 use super::kinds::{Kinds, Place};
 use super::plan::{self, Item, Plan, Standing};
+use crate::discovery::{self, Undiscovered};
 use crate::error::Error;
 use crate::work::Next;
 
@@ -187,12 +188,18 @@ impl Look<'_> {
     }
 
     /// Orphan: every dependent that there is now forgets this owner, then it goes. They are listed and not taken from
-    /// the graph: one that a watch has yet to show would be deleted later.
+    /// the graph: one that a watch has yet to show would be deleted later. Discovery is asked afresh for the same reason:
+    /// a server may have joined a moment ago with kinds of its own. What it leaves out now and had before is listed, too, and
+    /// if that fails the owner waits.
     async fn orphan(&self) -> Result<Next, Error> {
         let Self { shared, place, identity, latest, .. } = self;
         let client = &shared.ctx.client;
-        let places = self.kinds.places_of_dependents(place.is_namespaced);
-        let lists = stream::iter(places.map(|it| self.release_in(it)));
+        let unknown = |it: Undiscovered| Error::Unknown(it.into_text());
+        let fresh = Kinds::of(discovery::discover(client).await.map_err(unknown)?);
+        let mut places: Vec<Place> = self.kinds.places_of_dependents(place.is_namespaced).collect();
+        let known = places.clone();
+        places.extend(fresh.places_of_dependents(place.is_namespaced).filter(|it| !known.contains(it)));
+        let lists = stream::iter(places.into_iter().map(|it| self.release_in(it)));
         lists.buffer_unordered(LISTS_AT_ONCE).try_collect::<()>().await?;
         act::finish(client, place, &identity.namespace, latest, ORPHAN).await?;
         Ok(Next::OnChange)

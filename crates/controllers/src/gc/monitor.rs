@@ -75,6 +75,8 @@ struct Monitors {
     next_source: u32,
     /// The one for CustomResourceDefinitions.
     definitions: Option<Source>,
+    /// What the last complete answer said.
+    known: Option<Arc<Kinds>>,
 }
 
 struct Monitor {
@@ -102,13 +104,13 @@ impl Monitors {
                     Some(why) => Self::is_incomplete(shared, why),
                     None => {
                         self.adjust(shared, &kinds);
-                        shared.set_kinds(Ok(kinds));
+                        let before = self.known.replace(Arc::clone(&kinds));
+                        shared.set_kinds(Ok(Arc::clone(&kinds)));
+                        shared.take_up(newly_served(shared, before.as_deref(), &kinds));
                     }
                 }
             }
-            Err(Undiscovered::Failed(why) | Undiscovered::Unparsable(why)) => {
-                Self::is_incomplete(shared, why)
-            }
+            Err(it) => Self::is_incomplete(shared, it.into_text()),
         }
     }
 
@@ -120,18 +122,21 @@ impl Monitors {
         shared.set_kinds(Err(why));
     }
 
-    /// A resource goes after its objects: one that is left out while there are some may be left out by mistake.
+    /// A resource goes after its objects: one that is left out while there are some may be left out by mistake. A server
+    /// that leaves may take several along, and they are doubted together.
     fn doubt(&mut self, shared: &Shared, kinds: &Kinds) -> Option<String> {
         let now = Instant::now();
+        let mut doubted = Vec::new();
         for (key, monitor) in &mut self.by_resource {
             if kinds.watched().contains_key(key) || !shared.graph().has_objects_of(monitor.source) {
                 monitor.missing_since = None;
             } else if monitor.missing_since.get_or_insert(now).elapsed() < DOUBT {
                 let (group, resource) = key;
-                return Some(format!("discovery leaves out {resource}.{group}, of which there are objects"));
+                doubted.push(format!("{resource}.{group}"));
             }
         }
-        None
+        let which = doubted.join(", ");
+        (!doubted.is_empty()).then(|| format!("discovery leaves out {which}, of which there are objects"))
     }
 
     /// Starts and ends watches so that they are those of `kinds`.
@@ -216,6 +221,14 @@ impl Monitors {
         }
         shared.take_up(actions);
     }
+}
+
+/// Owners of kinds that somebody serves again: whoever waits for them need not wait any longer.
+fn newly_served(shared: &Shared, before: Option<&Kinds>, now: &Kinds) -> Vec<Action> {
+    let Some(before) = before else { return Vec::new() };
+    shared.graph().look_for(|api_version, kind| {
+        now.place(api_version, kind).is_some() && before.place(api_version, kind).is_none()
+    })
 }
 
 impl Monitor {

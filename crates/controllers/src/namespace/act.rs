@@ -37,25 +37,26 @@ pub(crate) async fn delete(client: &Client, seen: &mut Seen, resources: Vec<Reso
     }
 }
 
-/// Takes the finalizer off; the server removes the namespace if it was the last.
-pub(crate) async fn finish(ctx: &Ctx, namespace: Value, seen: &mut Seen) -> Result<(), Error> {
+/// Takes the finalizer off; the server removes the namespace if it was the last. Returns the namespace if it stays
+/// because of what nobody serves.
+pub(crate) async fn finish(ctx: &Ctx, namespace: Value, seen: &mut Seen) -> Result<Option<Value>, Error> {
     // Nobody could read the conditions of a namespace that is gone in a moment.
     let namespace =
         if plan::is_held_by_others(&namespace) { report(ctx, namespace, seen).await? } else { namespace };
     let name = object::name(&namespace).to_owned();
-    let Some(finalized) = plan::finalized(namespace.clone()) else { return Ok(()) };
+    let Some(finalized) = plan::finalized(namespace.clone()) else { return Ok(None) };
     match super::collection().replace_subresource(&ctx.client, &name, "finalize", &finalized).await {
         Ok(_) => info!(namespace = name, "a deleted namespace is empty and finished"),
         Err(error) if error.is(404) => {}
         Err(error) if error.is_unserved_content() => {
             let why = error.text();
-            seen.unserved = Some(why.clone());
-            report(ctx, namespace, seen).await?;
-            return Err(Error::Unknown(why));
+            debug!(namespace = name, why, "a namespace holds what nobody serves");
+            seen.unserved = Some(why);
+            return report(ctx, namespace, seen).await.map(Some);
         }
         Err(error) => return Err(error),
     }
-    Ok(())
+    Ok(None)
 }
 
 async fn write_status(

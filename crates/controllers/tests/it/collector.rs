@@ -227,3 +227,50 @@ async fn orphaning_waits_for_a_group_that_is_left_out() {
     settle().await;
     world.with(|it| assert!(it.has(WIDGETS, "child")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_says_an_owner_went_proves_nothing() {
+    let world = World::new(1);
+    put(&world, WIDGETS, "owner", &[]);
+    put(&world, CONFIG_MAPS, "child", &[blocking(WIDGETS, "owner")]);
+    world.run();
+    settle().await;
+    world.with(|it| it.lie(WIDGETS, "a", "owner"));
+    settle().await;
+    world.with(|it| assert!(it.has(CONFIG_MAPS, "child")));
+    world.with(|it| it.delete(WIDGETS, "a", "owner", "Background"));
+    world.until("all are gone", |it| it.objects.is_empty()).await;
+}
+
+/// A server that leaves takes several kinds along. They are waited for together, not one after the other.
+#[tokio::test(start_paused = true)]
+async fn kinds_that_vanish_together_are_doubted_together() {
+    let world = World::new(1);
+    put(&world, WIDGETS, "widget", &[]);
+    put(&world, PLANETS, "planet", &[]);
+    put(&world, CONFIG_MAPS, "child", &[blocking(WIDGETS, "widget")]);
+    world.run();
+    settle().await;
+    world.with(|it| it.hidden = true);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    put(&world, CONFIG_MAPS, "lost", &[blocking(SECRETS, "nobody")]);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    world.with(|it| assert!(it.has(CONFIG_MAPS, "lost"), "nothing is collected while there is doubt"));
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    world.with(|it| assert!(!it.has(CONFIG_MAPS, "lost")));
+    world.with(|it| assert!(it.has(CONFIG_MAPS, "child")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_are_asked_for_as_soon_as_somebody_serves_their_kind() {
+    let world = World::new(1);
+    put(&world, CONFIG_MAPS, "child", &[blocking(WIDGETS, "nobody")]);
+    world.with(|it| it.hidden = true);
+    world.run();
+    settle().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.with(|it| assert!(it.has(CONFIG_MAPS, "child")));
+    world.with(|it| it.hidden = false);
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    world.with(|it| assert!(!it.has(CONFIG_MAPS, "child")));
+}

@@ -214,6 +214,16 @@ impl State {
         self.answer("DELETE", &path, &json!({"propagationPolicy": policy}), false);
     }
 
+    /// Watches say that an object went, and it is there: as from a server that cannot read what another one wrote.
+    pub fn lie(&mut self, resource: Resource, namespace: &str, name: &str) {
+        let mut object = self.objects[&key(resource, namespace, name)].clone();
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let event = format!("{}\n", json!({"type": "DELETED", "object": object}));
+        self.events.get_mut(resource.1).unwrap().push((self.revision, event));
+        self.changed.notify_waiters();
+    }
+
     fn store(&mut self, resource: Resource, namespace: &str, name: &str, mut object: Value) {
         let key = key(resource, namespace, name);
         self.revision += 1;

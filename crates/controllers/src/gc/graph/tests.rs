@@ -57,8 +57,32 @@ fn an_owner_that_nobody_has_seen_is_looked_at_once() {
     assert!(graph.view("owner").unwrap().is_virtual);
     assert_eq!(see(&mut graph, "owner", &[], Life::Staying), [""; 0]);
     assert!(!graph.view("owner").unwrap().is_virtual);
-    assert_eq!(looks(graph.gone("owner")), ["child", "other"]);
+    assert_eq!(looks(graph.gone("owner")), ["owner"]);
+    assert_eq!(looks(graph.absent(&identity("owner"))), ["child", "other"]);
+}
+
+#[test]
+fn only_a_proof_is_remembered_as_absence() {
+    let mut graph = graph();
+    see(&mut graph, "child", &["owner"], Life::Staying);
+    see(&mut graph, "owner", &[], Life::Staying);
+    assert_eq!(looks(graph.gone("owner")), ["owner"]);
+    assert!(!graph.is_known_absent(&identity("owner")));
+    assert!(graph.view("owner").unwrap().is_virtual);
+    assert_eq!(looks(graph.absent(&identity("owner"))), ["child"]);
     assert!(graph.is_known_absent(&identity("owner")));
+}
+
+#[test]
+fn owners_of_kinds_that_are_served_again_are_looked_at() {
+    let mut graph = graph();
+    see(&mut graph, "child", &["owner"], Life::Staying);
+    let Identity { api_version, kind, .. } = identity("owner");
+    let is_it = |a: &str, k: &str| (a, k) == (&*api_version, &*kind);
+    assert_eq!(looks(graph.look_for(is_it)), ["owner"]);
+    assert_eq!(looks(graph.look_for(|_, _| false)), [""; 0]);
+    see(&mut graph, "owner", &[], Life::Staying);
+    assert_eq!(looks(graph.look_for(is_it)), [""; 0]);
 }
 
 #[test]
@@ -128,7 +152,8 @@ fn what_a_later_list_does_not_show_is_gone() {
     assert!(graph.is_complete());
     graph.list_begins(MAPS);
     see(&mut graph, "child", &["owner"], Life::Staying);
-    assert_eq!(looks(graph.list_ends(MAPS)), ["child"]);
+    assert_eq!(looks(graph.list_ends(MAPS)), ["owner"]);
+    assert_eq!(looks(graph.absent(&identity("owner"))), ["child"]);
     assert_eq!(graph.n_nodes(), 1);
 }
 
