@@ -87,6 +87,14 @@ const SOAKS: &[Soak] = &[
         about: "three servers crash, sleep, are cut off and change releases under load (rounds = faults)",
     },
     Soak {
+        name: "fleet-skew",
+        package: "convoy",
+        target: IT,
+        filter: "servers_come_and_go",
+        rounds: 100,
+        about: "a server of another release crashes, stops and returns between owners, dependents and namespaces (rounds = returns)",
+    },
+    Soak {
         name: "fleet-processes",
         package: "convoy",
         target: IT,

@@ -14,6 +14,7 @@ mod pauses;
 mod peers;
 mod proxy;
 mod rolling;
+mod skew;
 mod unsafe_steps;
 
 /// Runs a story on both stores.

@@ -28,6 +28,9 @@ pub const NEW: &str = "resource.k8s.io/v1";
 pub const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
+/// The controllers of most servers here.
+const ONLY_RECORDS: &str = "storage-version-gc";
+
 /// Longer than anything here should take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -97,12 +100,19 @@ impl Ground {
 
     /// A server that is ready, or why it is not.
     pub async fn try_launch(&self, name: &str, minor: u16, flags: &[&str]) -> Result<Ship, String> {
-        self.try_launch_as(Options::default(), name, minor, flags).await
+        let options = Options { controllers: ONLY_RECORDS.to_owned(), ..Options::default() };
+        self.try_launch_as(options, name, minor, flags).await
     }
 
     /// A server that the others can reach, with all that it needs for that.
     pub async fn launch_reachable(&self, name: &str, minor: u16, flags: &[&str]) -> Ship {
+        self.launch_working(name, minor, ONLY_RECORDS, flags).await
+    }
+
+    /// The same with other controllers.
+    pub async fn launch_working(&self, name: &str, minor: u16, controllers: &str, flags: &[&str]) -> Ship {
         let options = Options {
+            controllers: controllers.to_owned(),
             listen: Some(([127, 0, 0, 1], 0).into()),
             cert_dir: Some(self.certs.path().to_owned()),
             ..Options::default()
@@ -136,7 +146,6 @@ impl Ground {
             keep: Keep::Shared(SharedStore::new(store)),
             name: name.to_owned(),
             release: Release::v1(minor),
-            controllers: "storage-version-gc".to_owned(),
             flags: all,
             ..options
         };
@@ -330,7 +339,7 @@ impl Starting {
             keep: Keep::Shared(store),
             name: name.to_owned(),
             release: Release::v1(minor),
-            controllers: "storage-version-gc".to_owned(),
+            controllers: ONLY_RECORDS.to_owned(),
             flags,
             ..Options::default()
         };
