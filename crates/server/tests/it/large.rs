@@ -1,9 +1,6 @@
 //! Definitions of the size and nastiness that well-known projects ship: deep, 1.5 MB, with every extension there is.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use fleet::{Identity, Incarnation};
 use meta::{GroupResource, GroupVersion, Release, Value};
@@ -295,7 +292,7 @@ async fn registry_without_follower(store: SharedStore) -> Arc<registry::Registry
         peer_address: None,
         features: BTreeMap::new(),
         resources: Vec::new(),
-        served: BTreeMap::<String, BTreeSet<String>>::new(),
+        offer: fleet::offer::Offer::default(),
         wanted: fleet::cluster::Wanted::default(),
         lease: std::time::Duration::from_secs(15),
         settle: std::time::Duration::from_secs(15),
