@@ -115,7 +115,7 @@ pub async fn eventually<F: Future<Output = Result<bool>>>(
     what: &str,
     mut check: impl FnMut() -> F,
 ) -> Result<()> {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !check().await? {
         ensure!(tokio::time::Instant::now() < deadline, "{what}: it did not come to that");
         tokio::time::sleep(Duration::from_millis(10)).await;

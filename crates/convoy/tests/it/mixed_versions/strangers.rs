@@ -83,10 +83,7 @@ async fn a_certificate_of_a_client_with_forged_headers_is_whose_it_is() -> Resul
         ensure!(taken != "system:apiserver" && !taken.is_empty(), "{taken}");
         // The certificate of serving is no client's, and no server's that hands requests on.
         let serving = get_with(&with(server, "apiserver")?, ALL_JOBS, &FORGED).await;
-        ensure!(
-            serving.as_ref().map_or(true, |it| matches!(it.status.as_u16(), 401 | 403)),
-            "{serving:?}"
-        );
+        ensure!(serving.as_ref().map_or(true, |it| matches!(it.status.as_u16(), 401 | 403)), "{serving:?}");
     }
     // The same headers from a front proxy are believed, or none of this would prove anything.
     let peer = get_with(&with(&b, "front-proxy-client")?, ALL_JOBS, &FORGED).await?;
@@ -100,7 +97,8 @@ async fn a_certificate_of_another_authority_is_nobodys() -> Result<()> {
     let Some((_fleet, a, b)) = cluster().await? else { return Ok(()) };
     let other = tempfile::tempdir()?;
     // Another cluster's keys have the same names, and the same serial numbers for all anybody knows.
-    let stranger = Convoy::start(testkit::Options::embedded(crate::fixture::BINARY).certs(other.path())).await?;
+    let stranger =
+        Convoy::start(testkit::Options::embedded(crate::fixture::BINARY).certs(other.path())).await?;
     drop(stranger);
     let read = |name: &str| std::fs::read(other.path().join(name));
     for name in ["admin", "front-proxy-client"] {
