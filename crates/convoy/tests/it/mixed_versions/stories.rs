@@ -232,7 +232,9 @@ async fn a_definition_and_a_process_are_known_at_once() -> Result<()> {
         };
         let (at_b, at_c) = (b.admin(), c.admin());
         // Connections exist, so that nothing but the request itself takes time.
-        (at_b.get("/version").await?.expect(200)?, at_c.get("/version").await?.expect(200)?);
+        for client in [&at_b, &at_c] {
+            client.get("/version").await?.expect(200)?;
+        }
         while !is_established(&get(&a, &path).await?) {}
         at_b.get(&objects).await?.expect(200)?;
         at_c.get(&objects).await?.expect(200)?;
