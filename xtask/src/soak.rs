@@ -103,6 +103,14 @@ const SOAKS: &[Soak] = &[
         about: "the same with processes on etcd: kill -9, SIGSTOP, other releases (rounds = faults)",
     },
     Soak {
+        name: "mixed-versions",
+        package: "convoy",
+        target: IT,
+        filter: "mixed_versions::roll::",
+        rounds: 50,
+        about: "three servers go from 1.34 to 1.36 and back behind a balancer, with kill -9 and cut connections (rounds = rolls)",
+    },
+    Soak {
         name: "gc",
         package: "controllers",
         target: IT,

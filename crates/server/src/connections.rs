@@ -65,6 +65,21 @@ impl Connection {
         InFlight(Arc::clone(self))
     }
 
+    /// Whether a request is being answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether there was a request, ever.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether it was told to finish.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.order.load(Ordering::Acquire) > 0
+    }
+
     /// Some bytes have arrived.
     pub(crate) fn has_read(&self) {
         // Only the task of the connection writes this.

@@ -11,13 +11,14 @@ mod connection;
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_util::task::TaskTracker;
 
@@ -147,6 +148,9 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
+/// How many connections are taken over at the end: as many as the system lets wait, and a bound.
+const WAITING: usize = 1024;
+
 /// Everything that the connections of one listener share.
 pub(crate) struct Shared<H> {
     handler: Arc<H>,
@@ -196,6 +200,7 @@ pub async fn serve<H: Handler>(
         () = lifecycle.draining() => {}
         () = accept_all(&listener, &shared) => {}
     }
+    accept_waiting(&listener, &shared);
     drop(listener);
     finish(&shared).await;
 }
@@ -213,14 +218,31 @@ async fn accept_all<H: Handler>(listener: &TcpListener, shared: &Arc<Shared<H>>)
                 continue;
             }
         };
-        prepare(&stream);
-        let shared = Arc::clone(shared);
-        let tasks = shared.tasks.clone();
-        tasks.spawn(async move {
-            connection::run(&shared, stream, address).await;
-            drop(permit);
-        });
+        start(shared, stream, address, Some(permit));
     }
+}
+
+/// Connections that were made before the listener goes: their clients have sent something already.
+fn accept_waiting<H: Handler>(listener: &TcpListener, shared: &Arc<Shared<H>>) {
+    for _ in 0..WAITING {
+        let Some(Ok((stream, address))) = listener.accept().now_or_never() else { return };
+        start(shared, stream, address, None);
+    }
+}
+
+fn start<H: Handler>(
+    shared: &Arc<Shared<H>>,
+    stream: TcpStream,
+    address: SocketAddr,
+    permit: Option<OwnedSemaphorePermit>,
+) {
+    prepare(&stream);
+    let shared = Arc::clone(shared);
+    let tasks = shared.tasks.clone();
+    tasks.spawn(async move {
+        connection::run(&shared, stream, address).await;
+        drop(permit);
+    });
 }
 
 /// Small answers leave at once, and a peer that is gone, or does not read, is noticed.

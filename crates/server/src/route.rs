@@ -36,7 +36,10 @@ pub(crate) async fn step(
     exchange: &Exchange,
     caller: &crate::chain::Caller,
 ) -> Result<Route, Status> {
-    let Some(path) = &exchange.info.resource else { return Ok(document(chain, exchange)) };
+    let Some(path) = &exchange.info.resource else {
+        know_the_others(chain, exchange).await?;
+        return Ok(document(chain, exchange));
+    };
     let asked = Asked {
         need: Need {
             group: &path.group,
@@ -158,6 +161,20 @@ fn elsewhere(
         .filter(|it| it.offer.covers(&asked.need))
         .collect();
     (!open.is_empty()).then(|| Route::There(candidates(vec![open])))
+}
+
+/// A document that speaks for all servers is not made by one that has just started and knows only itself: clients would
+/// take what is missing in it for what is not there.
+async fn know_the_others(chain: &Chain, exchange: &Exchange) -> Result<(), Status> {
+    let first = exchange.info.path.trim_start_matches('/').split('/').next();
+    let station = chain.dispatch.registry.station();
+    if !matches!(first, Some("api" | "apis" | "openapi")) || !forwards(chain) || station.members().1 {
+        return Ok(());
+    }
+    station.catch_up().await.map_err(|why| {
+        tracing::warn!(why, "what the other servers have cannot be told");
+        unsure()
+    })
 }
 
 /// Knows everything that was stored when this was called: members, and the definition that is asked for.

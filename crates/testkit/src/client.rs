@@ -16,8 +16,9 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls_pki_types::CertificateDer;
+use rustls::client::WantsClientCert;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
 /// No answer of a test is larger.
@@ -52,11 +53,21 @@ pub struct Lines {
 impl Client {
     /// A client for `base` (`https://127.0.0.1:6443`) that trusts the CA in `ca_file`.
     pub fn new(base: &str, ca_pem: &[u8], token: Option<&str>) -> Result<Client> {
-        let tls = tls_config(ca_pem)?;
+        Ok(Client { token: token.map(str::to_owned), ..Self::over(base, tls_config(ca_pem)?) })
+    }
+
+    /// The same with a certificate instead of a token.
+    pub fn with_certificate(base: &str, ca_pem: &[u8], certificate: &[u8], key: &[u8]) -> Result<Client> {
+        let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(key)?;
+        Ok(Self::over(base, trusting(ca_pem)?.with_client_auth_cert(chain, key)?))
+    }
+
+    fn over(base: &str, tls: rustls::ClientConfig) -> Client {
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
         let pool =
             Pool::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
-        Ok(Client { pool, base: base.to_owned(), token: token.map(str::to_owned), patience: PATIENCE })
+        Client { pool, base: base.to_owned(), token: None, patience: PATIENCE }
     }
 
     /// The same connections, another bearer token (or none).
@@ -191,6 +202,10 @@ impl Lines {
 
 /// TLS that trusts one CA and nothing else.
 pub fn tls_config(ca_pem: &[u8]) -> Result<rustls::ClientConfig> {
+    Ok(trusting(ca_pem)?.with_no_client_auth())
+}
+
+fn trusting(ca_pem: &[u8]) -> Result<rustls::ConfigBuilder<rustls::ClientConfig, WantsClientCert>> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem) {
         roots.add(certificate.context("the CA must be PEM")?).context("the CA must be usable")?;
@@ -199,8 +214,7 @@ pub fn tls_config(ca_pem: &[u8]) -> Result<rustls::ClientConfig> {
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .context("the provider must know TLS 1.2 and 1.3")?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
     Ok(config)
 }
 

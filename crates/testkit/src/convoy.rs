@@ -32,6 +32,17 @@ pub struct Options {
     pub flags: Vec<String>,
     /// Keys and certificates that several servers share; its own without.
     pub certs: Option<PathBuf>,
+    /// A serving certificate of one's own, which goes without an administrator's kubeconfig.
+    pub serving: Option<Serving>,
+}
+
+/// The files of a serving certificate that the server did not make.
+#[derive(Debug, Clone)]
+pub struct Serving {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Who signed it.
+    pub ca: PathBuf,
 }
 
 /// Where the server keeps its objects.
@@ -56,19 +67,32 @@ pub struct Convoy {
 impl Options {
     #[must_use]
     pub fn embedded(binary: &str) -> Options {
-        Options { binary: binary.into(), store: StoreChoice::Embedded, flags: Vec::new(), certs: None }
+        Options {
+            binary: binary.into(),
+            store: StoreChoice::Embedded,
+            flags: Vec::new(),
+            certs: None,
+            serving: None,
+        }
     }
 
     #[must_use]
     pub fn etcd(binary: &str, endpoint: &str, prefix: &str) -> Options {
         let store = StoreChoice::Etcd { endpoint: endpoint.to_owned(), prefix: prefix.to_owned() };
-        Options { binary: binary.into(), store, flags: Vec::new(), certs: None }
+        Options { binary: binary.into(), store, flags: Vec::new(), certs: None, serving: None }
     }
 
     /// Shares keys and certificates with others that are given the same directory.
     #[must_use]
     pub fn certs(mut self, folder: &Path) -> Options {
         self.certs = Some(folder.to_owned());
+        self
+    }
+
+    /// Shows this certificate instead of a self-made one.
+    #[must_use]
+    pub fn serving(mut self, serving: Serving) -> Options {
+        self.serving = Some(serving);
         self
     }
 
@@ -289,14 +313,25 @@ impl Convoy {
         }
         command.arg("--cert-dir").arg(self.cert_dir());
         command.args(["--bind-address", "127.0.0.1", "--secure-port", &self.port.to_string()]);
-        command.arg("--write-kubeconfig").arg(self.kubeconfig());
+        match &self.options.serving {
+            None => {
+                command.arg("--write-kubeconfig").arg(self.kubeconfig());
+            }
+            Some(Serving { certificate, key, .. }) => {
+                command.arg("--tls-cert-file").arg(certificate).arg("--tls-private-key-file").arg(key);
+            }
+        }
         command.arg("--token-auth-file").arg(home.join("tokens.csv"));
         command.args(&self.options.flags).current_dir(home);
         command
     }
 
     async fn is_ready(&mut self) -> bool {
-        let Ok((base, ca)) = read_kubeconfig(&self.kubeconfig()) else { return false };
+        let found = match &self.options.serving {
+            None => read_kubeconfig(&self.kubeconfig()).ok(),
+            Some(it) => std::fs::read(&it.ca).ok().map(|ca| (format!("https://127.0.0.1:{}", self.port), ca)),
+        };
+        let Some((base, ca)) = found else { return false };
         let Ok(client) = Client::new(&base, &ca, None) else { return false };
         let client = client.with_patience(Duration::from_secs(2));
         let Ok(answer) = client.get("/readyz").await else { return false };

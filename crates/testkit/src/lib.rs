@@ -5,6 +5,7 @@
 //! checkers in [`history`] are pure: they are told what happened and say what must not have.
 //! Deliberately not here: anything the server uses at run time, and any knowledge of its insides.
 
+pub mod balance;
 pub mod bench;
 pub mod client;
 pub mod convoy;
@@ -13,7 +14,8 @@ pub mod history;
 mod ports;
 pub mod raw;
 pub mod tools;
+pub mod tunnel;
 pub mod webhook;
 
 pub use client::{Answer, Client, Lines};
-pub use convoy::{Convoy, Options, StoreChoice};
+pub use convoy::{Convoy, Options, Serving, StoreChoice};

@@ -42,6 +42,10 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a draining server waits for a request that may be on its way: the first one of a new connection, or the next
+/// one of a client that speaks HTTP/1 and cannot be told in any other way than with an answer.
+const LINGER: Duration = Duration::from_millis(500);
+
 /// Serves one connection to its end.
 pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, address: SocketAddr) {
     let registered = shared.connections.register();
@@ -50,14 +54,18 @@ pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, 
     let peer = Arc::new(peer_of(shared, &stream, address));
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(Observed { stream, connection: Arc::clone(&connection) });
-    let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection) });
+    let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection), is_h2 });
     let service = service_fn(move |request| answer(Arc::clone(&one), request));
     let ended = if is_h2 {
         let served = h2(shared).serve_connection(io, service);
-        until_told(pin!(served), &connection, http2::Connection::graceful_shutdown).await
+        // Whoever has sent a request learns by GOAWAY that no other is taken, and which ones were.
+        let may_finish = |it: &Connection| it.has_begun();
+        until_told(pin!(served), &connection, may_finish, http2::Connection::graceful_shutdown).await
     } else {
         let served = h1(shared).serve_connection(io, service).with_upgrades();
-        until_told(pin!(served), &connection, http1::UpgradeableConnection::graceful_shutdown).await
+        let may_finish = |it: &Connection| it.is_busy();
+        until_told(pin!(served), &connection, may_finish, http1::UpgradeableConnection::graceful_shutdown)
+            .await
     };
     if let Err(error) = ended {
         tracing::trace!(%address, %error, "a connection broke");
@@ -69,6 +77,7 @@ struct One<H> {
     shared: Arc<Shared<H>>,
     peer: Arc<Peer>,
     connection: Arc<Connection>,
+    is_h2: bool,
 }
 
 async fn answer<H: Handler>(
@@ -89,6 +98,9 @@ async fn answer<H: Handler>(
     };
     response.body_mut().set_on_panic(&one.shared.on_panic);
     response.body_mut().set_in_flight(in_flight);
+    if !one.is_h2 && one.connection.is_leaving() && !response.headers().contains_key(header::CONNECTION) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     Ok(response)
 }
 
@@ -178,38 +190,54 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executo
     }
 }
 
-/// Waits for the handshake, and gives up on it as soon as the connection is told to go.
+/// Waits for the handshake; once the connection is told to go, only a moment longer.
 async fn unless_told<T>(
     mut handshake: Pin<&mut impl Future<Output = Option<T>>>,
     connection: &Connection,
 ) -> Option<T> {
+    let mut linger = Linger::default();
     poll_fn(|cx| match connection.order(cx) {
         Order::Serve => handshake.as_mut().poll(cx),
+        Order::Finish if !linger.is_over(cx) => handshake.as_mut().poll(cx),
         Order::Finish | Order::Close => Poll::Ready(None),
     })
     .await
 }
 
-/// Drives a connection until it ends or is told to.
+/// Drives a connection until it ends or is told to. It finishes when it may, and a moment later in any case.
 async fn until_told<C: Future<Output = hyper::Result<()>>>(
     mut served: Pin<&mut C>,
     connection: &Connection,
+    may_finish: impl Fn(&Connection) -> bool,
     finish: impl Fn(Pin<&mut C>),
 ) -> hyper::Result<()> {
-    let mut is_finishing = false;
+    let (mut is_finishing, mut linger) = (false, Linger::default());
     poll_fn(|cx| {
         match connection.order(cx) {
             Order::Serve => {}
             Order::Finish if is_finishing => {}
             Order::Finish => {
-                is_finishing = true;
-                finish(served.as_mut());
+                if may_finish(connection) || linger.is_over(cx) {
+                    is_finishing = true;
+                    finish(served.as_mut());
+                }
             }
             Order::Close => return Poll::Ready(Ok(())),
         }
         served.as_mut().poll(cx)
     })
     .await
+}
+
+/// A moment that begins when it is first asked for.
+#[derive(Default)]
+struct Linger(Option<Pin<Box<tokio::time::Sleep>>>);
+
+impl Linger {
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        sleep.as_mut().poll(cx).is_ready()
+    }
 }
 
 /// The stream of a connection, which says when something arrives.

@@ -374,3 +374,26 @@ async fn a_port_that_is_taken_is_an_error() {
     let error = bind(taken.local_addr().unwrap()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
+
+#[tokio::test]
+async fn a_request_that_is_on_its_way_when_the_server_drains_is_answered() {
+    let server = start(Limits::default());
+    let (mut used, mut new) =
+        (server.connect("http/1.1", None).await, server.connect("http/1.1", None).await);
+    let mut new_h2 = server.h2().await;
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    used.write_all(request).await.unwrap();
+    let mut answer = vec![0; 512];
+    let n = used.read(&mut answer).await.unwrap();
+    assert!(!String::from_utf8_lossy(&answer[..n]).contains("connection: close"));
+    server.toy.lifecycle.drain();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for stream in [&mut used, &mut new] {
+        stream.write_all(request).await.unwrap();
+        let said = to_the_end(stream).await;
+        assert!(said.starts_with("HTTP/1.1 200 ") && said.contains("connection: close"), "{said}");
+    }
+    assert_eq!(text(new_h2.send_request(get("https://localhost/")).await.unwrap()).await.0, 200);
+    // Whoever sends nothing does not hold up the end.
+    tokio::time::timeout(LONG, server.serving).await.unwrap().unwrap();
+}

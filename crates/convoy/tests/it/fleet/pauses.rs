@@ -41,7 +41,9 @@ async fn what_a_sleeper_writes_when_it_wakes_is_refused_or_in_the_agreed_version
     for cluster in work.collect::<Vec<_>>() {
         n_void += cluster.await.unwrap();
     }
-    println!("{n_void} of {rounds} rounds were void: a lease ended before its holder was put to sleep");
+    testkit::tools::report(&format!(
+        "{n_void} of {rounds} rounds were void: a lease ended before its holder was put to sleep"
+    ));
     assert!(n_void <= 1 + rounds / 20, "{n_void} of {rounds} rounds proved nothing");
 }
 
