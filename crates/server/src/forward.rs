@@ -170,7 +170,7 @@ pub(crate) async fn step(
             }
         }
         if let Err(error) = &last {
-            tracing::warn!(peer = %candidate.identity, address, %error, FAILED);
+            tracing::warn!(peer = %candidate.identity, address, %error, "{FAILED}");
         }
     }
     finish(chain, exchange, record, last)

@@ -93,8 +93,11 @@ pub struct Settings {
     /// How it takes part in a cluster of several servers.
     pub fleet: FleetSettings,
     /// Whether the store itself takes writes.
-    pub store_health: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+    pub store_health: StoreHealth,
 }
+
+/// Whether the store takes writes; if not, why.
+pub type StoreHealth = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// A server that answers.
 pub struct Server {
@@ -164,20 +167,7 @@ impl Server {
         let webhooks = admission_feed::start(&registry, &admission, lifecycle.tasks());
 
         let checks = Arc::new(Checks::new(lifecycle.clone(), Arc::clone(&metrics)));
-        let store_health = settings.store_health;
-        checks.add("etcd", Scope::Everywhere, store_health);
-        let watched = cache.clone();
-        checks.add("informer-sync", Scope::Readiness, move || watched.health());
-        if catalog.gates().enabled(catalog::Gate::UnknownVersionInteroperabilityProxy) {
-            let known = station.clone();
-            checks.add("poststarthook/mixed-version-proxy-handler", Scope::Readiness, move || {
-                let (_, is_complete) = known.members();
-                if is_complete { Ok(()) } else { Err("the members are not all known".to_owned()) }
-            });
-        }
-        checks.add("poststarthook/built-in-resources-storage-version-updater", Scope::Readiness, move || {
-            station.health()
-        });
+        add_checks(&checks, &registry, &catalog, settings.store_health);
         let namespaces_done =
             checks.gate("poststarthook/start-system-namespaces-controller", Scope::Readiness);
         let roles_done = checks.gate("poststarthook/rbac/bootstrap-roles", Scope::Readiness);
@@ -357,6 +347,24 @@ impl Server {
             log.close();
         }
     }
+}
+
+/// What must hold for a server to be healthy, beside what it does when it starts.
+fn add_checks(checks: &Checks, registry: &Registry, catalog: &Catalog, store_health: StoreHealth) {
+    checks.add("etcd", Scope::Everywhere, store_health);
+    let cache = registry.cache().clone();
+    checks.add("informer-sync", Scope::Readiness, move || cache.health());
+    if catalog.gates().enabled(catalog::Gate::UnknownVersionInteroperabilityProxy) {
+        let station = registry.station().clone();
+        checks.add("poststarthook/mixed-version-proxy-handler", Scope::Readiness, move || {
+            let (_, is_complete) = station.members();
+            if is_complete { Ok(()) } else { Err("the members are not all known".to_owned()) }
+        });
+    }
+    let station = registry.station().clone();
+    checks.add("poststarthook/built-in-resources-storage-version-updater", Scope::Readiness, move || {
+        station.health()
+    });
 }
 
 /// Gauges that are read when they are asked for.

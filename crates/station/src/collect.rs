@@ -149,17 +149,19 @@ impl Inner {
             now: self.clock.now(),
             revision: basis.revision,
         };
+        // Only a member says who is none: a server that has lost its lease, and does not know it yet, sees nobody.
+        let member = self.membership().ok_or(Setback::NotMember)?;
         match collect::collect(&facts, &fence.record, owner, keys_remain) {
             Ok(Collect::Keep) => Ok(settled_at(&facts)),
             Ok(Collect::Write(plan)) => {
-                self.write_plan(&basis, &plan, None, also).await?;
+                self.write_plan(&basis, &plan, Some(member), also).await?;
                 tracing::debug!(%resource, "what departed servers left in a storage version was collected");
                 self.tell_of_move(&basis, &plan);
                 let facts = Facts { fence: Some(&plan.record), ..facts };
                 Ok(settled_at(&facts))
             }
             Ok(Collect::Remove) => {
-                self.remove_fence(&basis, also).await?;
+                self.remove_fence(&basis, member, also).await?;
                 tracing::info!(%resource, "the storage version of a resource that nobody serves was removed");
                 Ok(None)
             }

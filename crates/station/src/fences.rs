@@ -38,8 +38,8 @@ pub(crate) enum Setback {
 }
 
 impl Inner {
-    /// Writes the record of a plan. `member` is the revision of this server's record if it reports; `also` is what else
-    /// the plan was based on.
+    /// Writes the record of a plan. `member` is the revision of this server's record, if only a member may write it; `also`
+    /// is what else the plan was based on.
     pub(crate) async fn write_plan(
         &self,
         basis: &Basis,
@@ -76,10 +76,16 @@ impl Inner {
     }
 
     /// Removes the record of a resource that is no more, with its mirror.
-    pub(crate) async fn remove_fence(&self, basis: &Basis, also: Vec<Require>) -> Result<(), Setback> {
+    pub(crate) async fn remove_fence(
+        &self,
+        basis: &Basis,
+        member: Revision,
+        also: Vec<Require>,
+    ) -> Result<(), Setback> {
         let Some(fence) = &basis.fence else { return Ok(()) };
         let resource = &fence.record.resource;
-        let on = WriteBasis { fence: Some(fence.modified), joined: basis.joined, member: None, also };
+        let member = Some((self.config.identity.clone(), member));
+        let on = WriteBasis { fence: Some(fence.modified), joined: basis.joined, member, also };
         let mut txn = write::remove_fence(&fence.record, &on);
         if let Some(modified) = basis.mirror.modified {
             let key = self.mirror_key(resource);

@@ -41,9 +41,8 @@ async fn what_a_sleeper_writes_when_it_wakes_is_refused_or_in_the_agreed_version
     for cluster in work.collect::<Vec<_>>() {
         n_void += cluster.await.unwrap();
     }
-    testkit::tools::report(&format!(
-        "{n_void} of {rounds} rounds were void: a lease ended before its holder was put to sleep"
-    ));
+    let void = "were void: a lease ended before its holder was put to sleep";
+    tools::report(&format!("{n_void} of {rounds} rounds {void}"));
     assert!(n_void <= 1 + rounds / 20, "{n_void} of {rounds} rounds proved nothing");
 }
 

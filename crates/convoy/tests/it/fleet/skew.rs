@@ -103,19 +103,19 @@ struct Pair {
 }
 
 impl Worker {
-    async fn old(self, ground: &Ground, name: &str) -> Ship {
+    async fn launch_old(self, ground: &Ground, name: &str) -> Ship {
         let controllers = if self == Self::Old { WORK } else { REST };
         ground.launch_working(name, OLD, controllers, &[]).await
     }
 
-    async fn new(self, ground: &Ground, name: &str) -> Ship {
+    async fn launch_new(self, ground: &Ground, name: &str) -> Ship {
         let controllers = if self == Self::New { WORK } else { REST };
         ground.launch_working(name, NEW, controllers, &[OF_NEW]).await
     }
 
     async fn pair(self, ground: &Ground) -> Pair {
-        let old = self.old(ground, "old").await;
-        Pair { old, new: self.new(ground, "new").await }
+        let old = self.launch_old(ground, "old").await;
+        Pair { old, new: self.launch_new(ground, "new").await }
     }
 
     /// The one that works stays, the other one can go; what only that one has.
@@ -128,8 +128,8 @@ impl Worker {
 
     async fn other(self, ground: &Ground, name: &str) -> Ship {
         match self {
-            Self::Old => self.new(ground, name).await,
-            Self::New => self.old(ground, name).await,
+            Self::Old => self.launch_new(ground, name).await,
+            Self::New => self.launch_old(ground, name).await,
         }
     }
 }
@@ -264,12 +264,12 @@ async fn dependents_outlive(ground: Ground, worker: Worker) {
 
 /// A kind appears with the server that brings it.
 async fn an_owner_is_asked_for_as_soon_as_somebody_serves_it(ground: Ground) {
-    let old = Worker::Old.old(&ground, "old").await;
+    let old = Worker::Old.launch_old(&ground, "old").await;
     let absent = ADDED.reference("never", "00000000-0000-0000-0000-000000000001");
     UNCHANGED.make(&old, "default", "child", &[absent]).await;
     collector_comes_round(&old, UNCHANGED, "first").await;
     assert!(is_there(&old, "child").await);
-    let new = Worker::Old.new(&ground, "new").await;
+    let new = Worker::Old.launch_new(&ground, "new").await;
     eventually("its owner is found absent", async || !is_there(&new, "child").await).await;
     // It leaves for good, and there is nothing of what only it has: that holds up nobody.
     new.server.stop().await;
@@ -282,12 +282,12 @@ async fn an_owner_is_asked_for_as_soon_as_somebody_serves_it(ground: Ground) {
 
 /// A server that joined a moment ago has dependents of a kind that nobody knew; they are released before the owner goes.
 async fn orphans_are_released_whoever_serves_them(ground: Ground) {
-    let old = Worker::Old.old(&ground, "old").await;
+    let old = Worker::Old.launch_old(&ground, "old").await;
     collector_comes_round(&old, UNCHANGED, "first").await;
     for n in 0..3 {
         let owner = format!("owner-{n}");
         let reference = UNCHANGED.make(&old, "default", &owner, &[]).await;
-        let new = Worker::Old.new(&ground, &format!("new-{n}")).await;
+        let new = Worker::Old.launch_new(&ground, &format!("new-{n}")).await;
         ADDED.make(&new, "default", &format!("child-{n}"), &[reference]).await;
         let path = format!("{MAPS}/{owner}");
         new.expect(200, "DELETE", &path, json!({"propagationPolicy": "Orphan"})).await;
@@ -324,7 +324,7 @@ async fn orphans_that_nobody_serves_hold_their_owner(ground: Ground) {
     eventually("the other goes", async || old.ask("GET", &path, Value::Null).await.0 == 404).await;
     let held = old.get(&format!("{MAPS}/owner")).await;
     assert_eq!(held["metadata"]["finalizers"], json!(["orphan"]));
-    let _back = Worker::Old.new(&ground, "back").await;
+    let _back = Worker::Old.launch_new(&ground, "back").await;
     let path = format!("{MAPS}/owner");
     eventually("the owner goes", async || old.ask("GET", &path, Value::Null).await.0 == 404).await;
     let child = old.get(&format!("{}/child", ADDED.path("default"))).await;

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     hash::{DefaultHasher, Hash},
+    sync::Arc,
 };
 
 use fleet::{
