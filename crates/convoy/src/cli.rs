@@ -7,7 +7,9 @@ use std::{
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
-use crate::{agreement, failure::Exit, flags::ServeFlags, hold, serve, snapshot, status, up, version};
+use crate::{
+    agreement, census, check, failure::Exit, flags::ServeFlags, hold, serve, snapshot, status, up, version,
+};
 
 /// A Kubernetes-compatible API server in one binary.
 #[derive(Debug, Parser)]
@@ -28,6 +30,12 @@ enum Command {
     Status(Box<status::StatusFlags>),
     /// Keep the storage version of resources where it is, or let it go.
     Hold(Box<hold::HoldFlags>),
+    /// Count the stored objects of each resource by the version in which they are stored, and say which versions can be
+    /// dropped.
+    Census(Box<census::CensusFlags>),
+    /// Say whether a step is safe: another release, or dropping a version. Exits with 0 if it is, 3 if not, 4 if that could
+    /// not be told.
+    Check(Box<check::CheckFlags>),
     /// Show how the servers of a cluster agree, or change it while none runs.
     Agreement(Box<agreement::AgreementFlags>),
     /// Save and restore the embedded store.
@@ -48,6 +56,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Up(flags) => up::run(flags),
         Command::Status(flags) => status::run(&flags),
         Command::Hold(flags) => hold::run(&flags),
+        Command::Census(flags) => census::run(&flags),
+        Command::Check(flags) => check::run(&flags),
         Command::Agreement(flags) => agreement::run(&flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Version(flags) => version::run(&flags),

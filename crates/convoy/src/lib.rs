@@ -5,6 +5,8 @@
 //! Start reading at `cli`, then `serve`; for embedding at [`Server::start`] and docs/embedding.md.
 
 mod agreement;
+mod census;
+mod check;
 mod cli;
 mod cluster;
 mod counting;

@@ -15,6 +15,8 @@ use crate::{
     failure::{Exit, Failure},
 };
 
+pub use table::padded;
+
 /// How often `--watch` looks.
 const WATCH: Duration = Duration::from_secs(1);
 

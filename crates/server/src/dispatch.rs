@@ -67,6 +67,7 @@ impl Dispatch {
         match segments.as_slice() {
             ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
             ["convoy", "snapshot"] => crate::snapshot::save(self, exchange).await,
+            ["convoy", "census"] if exchange.method == Method::GET => fleet_api::census(self, exchange).await,
             ["convoy", "hold"] => fleet_api::hold(self, exchange, caller, body).await,
             ["convoy", "identity"] if exchange.method == Method::GET => fleet_api::identity(self, exchange),
             ["convoy", "status"] if exchange.method == Method::GET => fleet_api::status(self, exchange),

@@ -1,4 +1,5 @@
-//! What people see and steer of the fleet: `GET /convoy/status`, `GET /convoy/identity`, `POST /convoy/hold`.
+//! What people see and steer of the fleet: `GET /convoy/status`, `GET /convoy/census`, `GET /convoy/identity`,
+//! `POST /convoy/hold`.
 //!
 //! Outside the resources, so that only those may ask whom RBAC names these paths for.
 
@@ -46,6 +47,11 @@ pub(crate) fn identity(dispatch: &Dispatch, exchange: &Exchange) -> Result<Answe
 /// The whole fleet.
 pub(crate) fn status(dispatch: &Dispatch, exchange: &Exchange) -> Result<Answer, Status> {
     document(exchange, &dispatch.registry.station().view())
+}
+
+/// What is stored, by version.
+pub(crate) async fn census(dispatch: &Dispatch, exchange: &Exchange) -> Result<Answer, Status> {
+    document(exchange, &crate::census::view(&dispatch.registry).await?)
 }
 
 /// Sets or lifts a hold.

@@ -32,6 +32,7 @@ pub mod audit;
 pub mod authenticate;
 mod authorize;
 pub mod bootstrap;
+pub mod census;
 pub mod chain;
 pub mod deadline;
 mod discovery;

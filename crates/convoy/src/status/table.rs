@@ -128,7 +128,8 @@ fn state(resource: &ResourceView) -> String {
     parts.join("; ")
 }
 
-fn padded<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+/// Columns as kubectl pads them.
+pub fn padded<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let width = |n: usize| rows.iter().map(|it| it[n].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {

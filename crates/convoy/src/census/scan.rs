@@ -1,0 +1,132 @@
+//! Counts what is in a store by reading every key of it.
+//!
+//! Only the `apiVersion` of a value is looked at. A value without one is counted as `unknown`: it is there, and nobody
+//! should believe otherwise.
+
+use std::collections::BTreeMap;
+
+use catalog::{Catalog, FeatureGates, RuntimeConfig};
+use meta::{GroupResource, Release, Value};
+use serde::Deserialize;
+use server::census::{CensusView, ResourceCensus};
+use station::view;
+use store::{Range, ReadAt, Revision, SharedStore, Store};
+
+/// Keys that are read at once.
+const PAGE: usize = 1_000;
+
+const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+
+/// What is said of values that do not say what they are.
+const UNKNOWN: &str = "unknown";
+
+/// The part of a value that matters.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(rename = "apiVersion")]
+    api_version: Option<String>,
+}
+
+/// Where the objects of a resource are.
+struct Place {
+    prefix: String,
+    resource: GroupResource,
+    definition: Option<Value>,
+}
+
+/// The census as of one revision.
+pub(super) async fn scan(store: &SharedStore) -> Result<CensusView, String> {
+    let (definitions, revision) = read(store, DEFINITIONS).await?;
+    let mut places: Vec<Place> = built_in()?;
+    places.extend(definitions.iter().filter_map(|it| defined(it)));
+    // The longest prefix is the most special one.
+    places.sort_by_key(|it| std::cmp::Reverse(it.prefix.len()));
+    let mut counts: BTreeMap<GroupResource, BTreeMap<String, u64>> =
+        places.iter().map(|it| (it.resource.clone(), BTreeMap::new())).collect();
+    let mut unknown: BTreeMap<String, u64> = BTreeMap::new();
+    let mut range = Range::prefix("/registry/");
+    loop {
+        let page = store.list(&range, ReadAt::Revision(revision), PAGE).await.map_err(|it| it.to_string())?;
+        for entry in &page.entries {
+            let key = entry.key.as_str();
+            let Some(place) = places.iter().find(|it| key.starts_with(&it.prefix)) else {
+                *unknown.entry(directory(key)).or_default() += 1;
+                continue;
+            };
+            let head: Option<Head> = serde_json::from_slice(&entry.value).ok();
+            let version = head.and_then(|it| it.api_version).unwrap_or_else(|| UNKNOWN.to_owned());
+            *counts.entry(place.resource.clone()).or_default().entry(version).or_default() += 1;
+        }
+        match page.entries.last() {
+            Some(last) if page.remaining > 0 => range = range.after(&last.key),
+            _ => break,
+        }
+    }
+    let written = written(store).await?;
+    let resources = counts.into_iter().map(|(resource, versions)| {
+        let definition =
+            places.iter().find(|it| it.resource == resource).and_then(|it| it.definition.as_ref());
+        let mut counted = ResourceCensus::of(&resource, versions);
+        counted.written = written.get(&counted.resource).cloned();
+        match definition {
+            Some(definition) => counted.defined_by(definition),
+            None => counted,
+        }
+    });
+    Ok(CensusView { evidence: "StoreScan".to_owned(), resources: resources.collect(), unknown })
+}
+
+/// What the servers of this store agreed to write, by resource.
+async fn written(store: &SharedStore) -> Result<BTreeMap<String, String>, String> {
+    let now = store::SystemClock::shared().now();
+    let view = view::read(store, now).await?;
+    Ok(view.resources.into_iter().filter_map(|it| Some((it.resource, it.selected_version?))).collect())
+}
+
+/// Every resource of every release that is known.
+fn built_in() -> Result<Vec<Place>, String> {
+    let mut places: Vec<Place> = Vec::new();
+    let all = RuntimeConfig::parse("api/all=true").map_err(|it| it.to_string())?;
+    for release in (catalog::FIRST_RELEASE.minor..=catalog::LAST_RELEASE.minor).map(Release::v1) {
+        let catalog =
+            Catalog::new(release, &all, &FeatureGates::defaults(release)).map_err(|it| it.to_string())?;
+        for definition in catalog.definitions() {
+            let Some(prefix) = &definition.key_prefix else { continue };
+            if places.iter().all(|it| it.prefix != **prefix) {
+                let (prefix, resource) = (prefix.to_string(), definition.record.clone());
+                places.push(Place { prefix, resource, definition: None });
+            }
+        }
+    }
+    Ok(places)
+}
+
+fn defined(value: &[u8]) -> Option<Place> {
+    let definition: Value = serde_json::from_slice(value).ok()?;
+    let group = definition.pointer("/spec/group")?.as_str()?;
+    let plural = definition.pointer("/spec/names/plural")?.as_str()?;
+    let resource = GroupResource::new(group, plural);
+    Some(Place { prefix: format!("/registry/{group}/{plural}/"), resource, definition: Some(definition) })
+}
+
+/// `/registry/ships/` of `/registry/ships/default/enterprise`.
+fn directory(key: &str) -> String {
+    let parts: Vec<&str> = key.split('/').take(3).collect();
+    format!("{}/", parts.join("/"))
+}
+
+/// Everything below a prefix, with the revision at which it was read.
+async fn read(store: &SharedStore, prefix: &str) -> Result<(Vec<bytes::Bytes>, Revision), String> {
+    let mut range = Range::prefix(prefix);
+    let mut at = ReadAt::Latest;
+    let mut found = Vec::new();
+    loop {
+        let page = store.list(&range, at, PAGE).await.map_err(|it| it.to_string())?;
+        at = ReadAt::Revision(page.revision);
+        found.extend(page.entries.iter().map(|it| it.value.clone()));
+        match page.entries.last() {
+            Some(last) if page.remaining > 0 => range = range.after(&last.key),
+            _ => return Ok((found, page.revision)),
+        }
+    }
+}

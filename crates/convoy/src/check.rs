@@ -1,0 +1,208 @@
+//! `convoy check`: whether a step is safe, before it is taken.
+//!
+//! Deliberately not here: counting (`census`), and what a release can read (`catalog`).
+
+use std::collections::BTreeMap;
+
+use catalog::{Catalog, FeatureGates, RuntimeConfig};
+use clap::Args;
+use fleet::stored::{Census, undecodable};
+use meta::{GroupResource, Release, StorageVersion};
+use serde_json::json;
+use server::census::CensusView;
+use station::View;
+
+use crate::{
+    census,
+    cli::say,
+    cluster::{self, ClusterFlags},
+    failure::{Exit, Failure},
+    flags::parse_release,
+    status::{self, Output},
+};
+
+/// The flags of `convoy check`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("step").required(true).args(["to", "drop"])))]
+pub struct CheckFlags {
+    /// Whether servers of this release could take part
+    #[arg(long, value_name = "X.Y", value_parser = parse_release)]
+    to: Option<Release>,
+
+    /// Whether a version of a custom resource can be dropped: VERSION.RESOURCE, such as v1alpha1.widgets.example.com
+    #[arg(long, value_name = "VERSION.RESOURCE")]
+    drop: Option<String>,
+
+    #[command(flatten)]
+    cluster: ClusterFlags,
+
+    /// How to show it
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+}
+
+/// What was found.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    is_safe: bool,
+    /// What stands in the way, with the remedy; or what was found to be fine.
+    reasons: Vec<String>,
+}
+
+/// Says whether the step is safe.
+pub fn run(flags: &CheckFlags) -> Result<(), Failure> {
+    let (found, evidence) = cluster::block_on(async {
+        let cluster = flags.cluster.open().await?;
+        let census = census::read(&cluster).await.map_err(unknown)?;
+        let view = status::read(&cluster).await.map_err(unknown)?;
+        let found = match (&flags.to, &flags.drop) {
+            (Some(release), _) => to(*release, &census, &view)?,
+            (None, Some(name)) => drop_version(name, &census, &view)?,
+            (None, None) => return Err(Failure::usage("--to or --drop is needed")),
+        };
+        Ok((found, census.evidence))
+    })?;
+    let document = json!({"safe": found.is_safe, "reasons": found.reasons, "evidence": evidence});
+    let text = flags.output.document(&document).unwrap_or_else(|| {
+        let head = if found.is_safe { "Safe" } else { "Not safe" };
+        format!("{head} (evidence: {evidence})\n{}\n", found.reasons.join("\n"))
+    });
+    say(&text);
+    if found.is_safe {
+        return Ok(());
+    }
+    Err(Failure::unsafe_to("the step is not safe"))
+}
+
+/// What cannot be asked cannot be told.
+fn unknown(failure: Failure) -> Failure {
+    Failure { exit: Exit::Unknown, ..failure }
+}
+
+/// Whether a release can read what is stored, and what the servers write now.
+fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, Failure> {
+    let gates = FeatureGates::defaults(release);
+    let catalog =
+        Catalog::new(release, &RuntimeConfig::default(), &gates).map_err(|it| Failure::because(&it))?;
+    let mut decodable: BTreeMap<GroupResource, Vec<StorageVersion>> = BTreeMap::new();
+    for definition in catalog.definitions().iter().filter(|it| it.is_stored()) {
+        let versions = definition.decodable.iter().map(|it| StorageVersion::new(it.to_string()));
+        decodable.entry(definition.record.clone()).or_default().extend(versions);
+    }
+    let mut reasons: Vec<String> =
+        undecodable(&counted(census), &decodable, &[], release).iter().map(ToString::to_string).collect();
+    for resource in view.resources.iter().filter(|it| !it.custom) {
+        let Some(readable) = decodable.get(&parse(&resource.resource)) else { continue };
+        let Some(written) = &resource.selected_version else { continue };
+        let is_readable = readable.iter().any(|it| it.as_str() == written);
+        let is_told = reasons.iter().any(|it| it.contains(&format!("of {} ", resource.resource)));
+        if !is_readable && !is_told {
+            reasons.push(format!(
+                "{} is written as {written}, which release {release} cannot read: upgrade one minor release at a \
+                 time, or back",
+                resource.resource
+            ));
+        }
+    }
+    let is_safe = reasons.is_empty();
+    if is_safe {
+        let n: u64 = census.resources.iter().map(|it| it.objects).sum();
+        reasons.push(format!(
+            "release {release} can read all {} objects of the resources that it serves, and what is written now",
+            census::thousands(n)
+        ));
+    }
+    let unknown = census.unknown.iter().map(|(place, n)| {
+        format!("{} keys below {place} are of no resource that is known", census::thousands(*n))
+    });
+    reasons.extend(unknown);
+    Ok(Found { is_safe, reasons })
+}
+
+/// Whether nothing is stored in a version of a custom resource, and nothing will be.
+fn drop_version(name: &str, census: &CensusView, view: &View) -> Result<Found, Failure> {
+    let (version, resource) = name
+        .split_once('.')
+        .filter(|(version, resource)| !version.is_empty() && resource.contains('.'))
+        .ok_or_else(|| {
+            Failure::usage(format!("{name:?} is not VERSION.RESOURCE, such as v1alpha1.widgets.example.com"))
+        })?;
+    let counted = census.resources.iter().find(|it| it.resource == resource);
+    let counted = counted
+        .ok_or_else(|| Failure { exit: Exit::Unknown, message: format!("nothing is known of {resource}") })?;
+    if !counted.custom {
+        return Err(Failure::usage(format!(
+            "{resource} is built in: its versions go with releases; see --to"
+        )));
+    }
+    let (mut is_safe, verdict) = census::verdict(counted, version);
+    let mut reasons = vec![verdict];
+    let agreed = view.resources.iter().find(|it| it.resource == resource);
+    if let Some(agreed) = agreed.filter(|it| it.common_encoding_version.is_none()) {
+        is_safe = false;
+        reasons.push(format!("the servers do not agree on what they write: {}", agreed.message));
+    }
+    Ok(Found { is_safe, reasons })
+}
+
+fn counted(census: &CensusView) -> Census {
+    let versions = |it: &BTreeMap<String, u64>| {
+        it.iter().map(|(version, n)| (StorageVersion::new(version.as_str()), *n)).collect()
+    };
+    census.resources.iter().map(|it| (parse(&it.resource), versions(&it.versions))).collect()
+}
+
+fn parse(resource: &str) -> GroupResource {
+    match resource.split_once('.') {
+        Some((resource, group)) => GroupResource::new(group, resource),
+        None => GroupResource::new("", resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use server::census::ResourceCensus;
+
+    use super::*;
+
+    fn census(resource: &str, custom: bool, versions: &[(&str, u64)], written: &str) -> CensusView {
+        let versions = versions.iter().map(|(it, n)| ((*it).to_owned(), *n)).collect();
+        let resource = ResourceCensus {
+            custom,
+            written: Some(written.to_owned()),
+            ..ResourceCensus::of(&parse(resource), versions)
+        };
+        CensusView { evidence: "StoreScan".to_owned(), resources: vec![resource], unknown: BTreeMap::new() }
+    }
+
+    fn nobody() -> View {
+        View { server: None, cluster: None, members: Vec::new(), refused: Vec::new(), resources: Vec::new() }
+    }
+
+    #[test]
+    fn a_release_must_read_what_is_stored() {
+        let classes = "deviceclasses.resource.k8s.io";
+        let old = census(classes, false, &[("resource.k8s.io/v1beta2", 2)], "resource.k8s.io/v1beta2");
+        let found = to(Release::v1(36), &old, &nobody()).map_err(|it| it.message).unwrap();
+        assert!(found.is_safe, "{found:?}");
+        let far = census("deployments.apps", false, &[("apps/v9", 1)], "apps/v9");
+        let found = to(Release::v1(36), &far, &nobody()).map_err(|it| it.message).unwrap();
+        assert!(!found.is_safe);
+        assert!(
+            found.reasons[0].starts_with("1 object of deployments.apps is stored as apps/v9"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_version_is_named_with_its_resource() {
+        let widgets = census("widgets.example.com", true, &[("example.com/v1", 3)], "example.com/v1");
+        let check = |name: &str| drop_version(name, &widgets, &nobody());
+        assert_eq!(check("v1alpha1.widgets.example.com").map(|it| it.is_safe).ok(), Some(true));
+        assert_eq!(check("v1.widgets.example.com").map(|it| it.is_safe).ok(), Some(false));
+        assert_eq!(check("v1.ships.example.com").map(drop).unwrap_err().exit, Exit::Unknown);
+        for wrong in ["v1", "v1.", "v1.pods", ".x.y"] {
+            assert_eq!(check(wrong).map(drop).unwrap_err().exit, Exit::Usage, "{wrong}");
+        }
+    }
+}
