@@ -161,3 +161,68 @@ async fn a_server_ends_with_exit_code_0_when_asked_to() -> Result<()> {
     assert_eq!(status.code(), Some(0), "{}", convoy.log_tail());
     convoy.start_again().await
 }
+
+/// What is stored is counted by a running server and in a store at rest, and both say what may be dropped.
+#[tokio::test]
+async fn a_census_tells_which_versions_can_be_dropped() -> Result<()> {
+    let mut server = testkit::Convoy::start(Options::embedded(BINARY)).await?;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let admin = server.admin();
+    let made = admin.post(definitions, &widgets("v1alpha1")).await?.expect(201)?;
+    let path = format!("{definitions}/widgets.example.com");
+    let widget = |name: &str| serde_json::json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}});
+    let objects = "/apis/example.com/v1/namespaces/default/widgets";
+    while admin.post(objects, &widget("w0")).await?.expect(201).is_err() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    admin.post(objects, &widget("w1")).await?.expect(201)?;
+    let mut flipped = admin.get(&path).await?.expect(200)?;
+    flipped["spec"]["versions"] = widgets("v1")["spec"]["versions"].clone();
+    assert_ne!(flipped["spec"]["versions"], made["spec"]["versions"]);
+    admin.put(&path, &flipped).await?.expect(200)?;
+    admin.post(objects, &widget("w2")).await?.expect(201)?;
+
+    let kubeconfig = server.kubeconfig();
+    let kubeconfig = kubeconfig.to_str().unwrap().to_owned();
+    let running = ["--kubeconfig", kubeconfig.as_str()];
+    check_census(&running, "2 of 3 objects, not safe to drop", Some(3));
+    for name in ["w0", "w1"] {
+        let object = admin.get(&format!("{objects}/{name}")).await?.expect(200)?;
+        admin.put(&format!("{objects}/{name}"), &object).await?.expect(200)?;
+    }
+    check_census(&running, "0 of 3 objects, safe to drop", Some(0));
+    let data = server.data_dir();
+    server.term(Duration::from_secs(30)).await?;
+    let stored = ["--data-dir", data.to_str().unwrap()];
+    check_census(&stored, "0 of 3 objects, safe to drop", Some(0));
+    let said = convoy(&[&["check", "--to", "1.33"], &stored[..]].concat());
+    assert_eq!(said.status.code(), Some(0), "{}", complaint(&said));
+    let said = convoy(&[&["check", "--drop", "v1.ships.example.com"], &stored[..]].concat());
+    assert_eq!(said.status.code(), Some(4), "{}", complaint(&said));
+    Ok(())
+}
+
+fn check_census(cluster: &[&str], verdict: &str, code: Option<i32>) {
+    let verdict = format!("v1alpha1 of widgets.example.com: {verdict}");
+    let said = convoy(&[&["census", "widgets.example.com"], cluster].concat());
+    let page = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(page.contains(&verdict), "{page} {}", complaint(&said));
+    let checked =
+        convoy(&[&["check", "--drop", "v1alpha1.widgets.example.com", "-o", "json"], cluster].concat());
+    assert_eq!(checked.status.code(), code, "{}", complaint(&checked));
+    let document: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(document["safe"], code == Some(0));
+    assert_eq!(document["reasons"][0], verdict);
+}
+
+fn widgets(storage: &str) -> serde_json::Value {
+    let version = |name: &str| {
+        serde_json::json!({"name": name, "served": true, "storage": name == storage,
+            "schema": {"openAPIV3Schema": {"type": "object"}}})
+    };
+    serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [version("v1alpha1"), version("v1")]}})
+}
