@@ -331,7 +331,8 @@ impl Crew {
             written.acknowledged.insert(revision, ("last".to_owned(), object));
             goal.insert(kind.resource, revision);
         }
-        self.goal.send(Some(goal)).context("there are watchers")?;
+        // Watchers that could not go on are gone; what they say comes below.
+        let _ = self.goal.send(Some(goal));
         let mut logs = Vec::new();
         for watcher in self.watchers {
             logs.push(tokio::time::timeout(Duration::from_secs(60), watcher).await.context("a watcher")???);

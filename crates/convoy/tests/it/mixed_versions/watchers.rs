@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use testkit::history::watch::{Event, Kind as EventKind, Log, Object, Step};
 use tokio::{
@@ -37,11 +37,27 @@ impl Watcher {
         let (mut at, items) = self.list().await?;
         log.steps.push(Step::List { revision: at, items });
         while !self.is_done(at) {
-            let (to, events) = self.watch(at).await?;
+            let Stretch { to, events, is_expired } = self.watch(at).await?;
             log.steps.push(Step::Watch { from: at, to, events });
             at = to;
+            if is_expired {
+                // A server that has just started has no history from before; whoever watches lists again.
+                let (revision, items) = self.list_again().await;
+                log.steps.push(Step::List { revision, items });
+                at = revision;
+            }
         }
         Ok(log)
+    }
+
+    /// Lists as soon as somebody answers.
+    async fn list_again(&self) -> (u64, BTreeMap<String, Object>) {
+        loop {
+            match self.list().await {
+                Ok(listed) => return listed,
+                Err(_) => tokio::time::sleep(RECONNECT).await,
+            }
+        }
     }
 
     fn name(&self) -> String {
@@ -60,8 +76,7 @@ impl Watcher {
         Ok((revision(&list), items))
     }
 
-    /// One stretch: what came after `from`, and up to where it is complete.
-    async fn watch(&self, from: u64) -> Result<(u64, Vec<Event>)> {
+    async fn watch(&self, from: u64) -> Result<Stretch> {
         let collection = self.kind.collection(self.version);
         let path = format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={from}");
         let (since, gvr) = (Instant::now(), self.kind.gvr(self.version));
@@ -78,11 +93,19 @@ impl Watcher {
                 });
                 let name = self.name();
                 let asked = Asked { who: &name, what: path, gvr: Some(&gvr), since };
+                let mut is_expired = false;
                 if let Verdict::Answered(said) = self.logbook.judge(&asked, said) {
-                    bail!("{}: it cannot go on at {from}: {} {}", self.name(), said.code, said.body);
+                    is_expired = said.code == 410;
+                    ensure!(
+                        is_expired,
+                        "{}: it cannot go on at {from}: {} {}",
+                        self.name(),
+                        said.code,
+                        said.body
+                    );
                 }
                 tokio::time::sleep(RECONNECT).await;
-                return Ok((from, Vec::new()));
+                return Ok(Stretch { to: from, events: Vec::new(), is_expired });
             }
         };
         let (mut to, mut events) = (from, Vec::new());
@@ -100,6 +123,9 @@ impl Watcher {
                     to = to.max(revision(&event["object"]));
                     continue;
                 }
+                "ERROR" if event["object"]["code"] == 410 => {
+                    return Ok(Stretch { to, events, is_expired: true });
+                }
                 _ => bail!("{}: it cannot go on at {to}: {event}", self.name()),
             };
             to = revision(&event["object"]);
@@ -107,8 +133,15 @@ impl Watcher {
                 events.push(Event { kind, key, object });
             }
         }
-        Ok((to, events))
+        Ok(Stretch { to, events, is_expired: false })
     }
+}
+
+/// What came after a revision, up to where it is complete, and whether the watch cannot go on from there.
+struct Stretch {
+    to: u64,
+    events: Vec<Event>,
+    is_expired: bool,
 }
 
 fn read(object: &Value) -> Option<(String, Object)> {
