@@ -38,10 +38,25 @@ impl Inner {
             Err(Failure::Refused(Refusal::NoLease)) => {
                 return Err(CommitError::NoLease(self.first_missing(&leases(&txn)).await));
             }
+            Err(Failure::Refused(Refusal::ReadOnly(text))) => return Err(self.refused(&txn, text).await),
             Err(failure) => return Err(commit_error(failure)),
         };
         let at = answer.header.map_or(Revision::ZERO, |it| revision(it.revision));
         if answer.succeeded { Ok(at) } else { Err(unmet(&self.layout, &txn.require, answer.responses, at)) }
+    }
+
+    /// What is to be said of a transaction that etcd has no room for. One that fills it up is refused in the same words
+    /// and done all the same, so the store is asked whether what was to be put is there.
+    async fn refused(&self, txn: &Txn, text: String) -> CommitError {
+        let put = txn.changes.iter().find_map(|it| match it {
+            Change::Put(key, value, _) => Some((key, value)),
+            Change::Delete(_) => None,
+        });
+        let Some((key, value)) = put else { return CommitError::Unavailable(text) };
+        match self.get(key).await {
+            Ok(found) if found.as_ref().is_none_or(|it| it.value != *value) => CommitError::ReadOnly(text),
+            _ => CommitError::Unavailable(text),
+        }
     }
 
     pub(crate) async fn compact(&self, before: Revision) -> Result<(), CommitError> {

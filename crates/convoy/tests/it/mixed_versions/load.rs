@@ -284,6 +284,8 @@ impl Worker {
         };
         let (verdict, since) = self.ask(Some(&gvr), method, &path, "application/json", &body).await;
         let outcome = match verdict {
+            // Who tried again by itself may have been heard before whoever heard it was gone.
+            Verdict::Absent if self.shared.logbook.was_rough(since) => Outcome::Unknown,
             Verdict::Absent => Outcome::Refused,
             Verdict::Unknown => Outcome::Unknown,
             Verdict::Answered(said) if matches!(said.code, 200 | 201) => {
@@ -324,6 +326,7 @@ impl Worker {
         };
         let (verdict, since) = self.ask(Some(&gvr), "DELETE", &path, "application/json", &Value::Null).await;
         let outcome = match verdict {
+            Verdict::Absent if self.shared.logbook.was_rough(since) => Outcome::Unknown,
             Verdict::Absent => Outcome::Refused,
             Verdict::Unknown => Outcome::Unknown,
             Verdict::Answered(said) if said.code == 200 => Outcome::Acknowledged(None),

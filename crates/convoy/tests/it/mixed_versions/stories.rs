@@ -200,9 +200,11 @@ async fn one_discovery_for_all_processes() -> Result<()> {
     ensure!(groups(&a, "").await? == groups(&b, "").await?);
     let selector = "labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver";
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?{selector}");
-    let leases = get(&a, &path).await?;
-    ensure!(leases["items"].as_array().is_some_and(|it| it.len() == 2), "{leases}");
-    Ok(())
+    // A server publishes its Lease a moment after it is ready.
+    eventually("both have a Lease", async || {
+        Ok(get(&a, &path).await?["items"].as_array().is_some_and(|it| it.len() == 2))
+    })
+    .await
 }
 
 fn definition(plural: &str, kind: &str) -> Value {
