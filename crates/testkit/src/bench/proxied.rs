@@ -43,7 +43,7 @@ pub(super) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
             .flag("--controllers=storage-version-gc")
     };
     let has = Convoy::start(options("has")).await?;
-    let has_not = Convoy::start(options("has-not").flag("--runtime-config=v1/configmaps=false")).await?;
+    let has_not = Convoy::start(options("has-not").flag("--runtime-config=/v1/configmaps=false")).await?;
     let direct = prepare(&has).await?;
     let through = Target::new(has_not.base(), has_not.ca(), crate::convoy::ADMIN_TOKEN)?;
     load::send_all(&direct, 16, 1_000, creates(&direct, BUILT_IN, "c")).await?;
