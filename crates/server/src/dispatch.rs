@@ -25,7 +25,10 @@ use crate::{
     health::Checks,
     lifecycle::Lifecycle,
     metrics::{Metrics, RequestKey, WatchGuard},
-    negotiate,
+    negotiate::{
+        self,
+        discovery::{Form, Profile, Wanted},
+    },
     request::ResourcePath,
     service_account::TokenSettings,
     snapshot::Snapshots,
@@ -62,7 +65,6 @@ impl Dispatch {
             return self.resource(exchange, caller, path, body, record).await;
         }
         let path = exchange.info.path.as_str();
-        let documents = self.documents(exchange);
         let segments: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();
         match segments.as_slice() {
             ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
@@ -81,6 +83,17 @@ impl Dispatch {
             ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, &rest.join("/")),
             ["version"] => self.document(exchange, &self.version),
             [] => self.document(exchange, &self.root()),
+            segments => self.described(exchange, segments),
+        }
+    }
+
+    /// A document of discovery. Made only for those who ask for one: after every change the next of them waits for it.
+    fn described(&self, exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
+        let documents = match segments {
+            ["api" | "apis", ..] => self.documents(exchange),
+            _ => return self.unknown_path(segments),
+        };
+        match segments {
             ["api"] => self.discovery(
                 exchange,
                 &documents.api,
@@ -283,67 +296,6 @@ impl Dispatch {
     }
 }
 
-/// What a client wants to know of discovery, by its first wish that can be met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
-    form: Form,
-    profile: Profile,
-}
-
-/// Whose documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Profile {
-    /// As `--peer-discovery` says.
-    Usual,
-    /// What this server serves by itself, not what the others do. Upstream has this one.
-    NoPeer,
-    /// What any server serves. Controllers must not miss anything.
-    Union,
-}
-
-/// The form of `/api` and `/apis`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// A list of groups.
-    Plain,
-    /// Everything at once.
-    V2,
-    /// The same as older clients read it.
-    V2beta1,
-}
-
-impl Wanted {
-    fn of(accept: &str) -> Self {
-        let wish = |entry: &str| {
-            let entry: String = entry.chars().filter(|it| !it.is_whitespace()).collect();
-            let has = |part: &str| entry.split(';').any(|it| it == part);
-            let media = entry.split(';').next().unwrap_or_default();
-            let form = if entry.contains(";g=") {
-                let is_list = media == "application/json"
-                    && has("g=apidiscovery.k8s.io")
-                    && has("as=APIGroupDiscoveryList");
-                match (is_list, has("v=v2"), has("v=v2beta1")) {
-                    (true, true, _) => Form::V2,
-                    (true, _, true) => Form::V2beta1,
-                    _ => return None,
-                }
-            } else if matches!(media, "application/json" | "application/*" | "*/*") {
-                Form::Plain
-            } else {
-                return None;
-            };
-            let profile = match (has("profile=nopeer"), has("profile=union")) {
-                (true, _) => Profile::NoPeer,
-                (false, true) => Profile::Union,
-                (false, false) => Profile::Usual,
-            };
-            Some(Self { form, profile })
-        };
-        let nothing_special = Self { form: Form::Plain, profile: Profile::Usual };
-        accept.split(',').find_map(wish).unwrap_or(nothing_special)
-    }
-}
-
 /// Something is missing between two slashes. Before and behind everything more slashes do not matter.
 fn is_gapped(path: &str) -> bool {
     path.trim_matches('/').contains("//")
@@ -356,36 +308,5 @@ fn group_document<'a>(documents: &'a Documents, segments: &[&str]) -> Option<&'a
         ["apis", group] => documents.groups.get(*group),
         ["apis", group, version] => documents.group_versions.get(format!("{group}/{version}").as_str()),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_wish_that_can_be_met_counts() {
-        let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-        for (accept, form, profile) in [
-            (String::new(), Form::Plain, Profile::Usual),
-            ("application/json".to_owned(), Form::Plain, Profile::Usual),
-            ("text/html, */*".to_owned(), Form::Plain, Profile::Usual),
-            (v2.to_owned(), Form::V2, Profile::Usual),
-            (v2.replace("v=v2", "v=v2beta1"), Form::V2beta1, Profile::Usual),
-            (format!("{v2};profile=nopeer,{v2},application/json"), Form::V2, Profile::NoPeer),
-            (format!("{v2},{v2};profile=nopeer"), Form::V2, Profile::Usual),
-            (format!("{v2};profile=other"), Form::V2, Profile::Usual),
-            (format!("{v2};profile=union,{v2}"), Form::V2, Profile::Union),
-            (format!("{v2}, application/json").replace("v=v2", "v=v9"), Form::Plain, Profile::Usual),
-            (v2.replace(';', " ; "), Form::V2, Profile::Usual),
-            (
-                format!("application/vnd.kubernetes.protobuf;g=x;profile=nopeer,{v2}"),
-                Form::V2,
-                Profile::Usual,
-            ),
-            (";;;,,".to_owned(), Form::Plain, Profile::Usual),
-        ] {
-            assert_eq!(Wanted::of(&accept), Wanted { form, profile }, "{accept:?}");
-        }
     }
 }

@@ -3,6 +3,8 @@
 //! Objects are made, and stored, as JSON; how they become something else is in `transcode`. Shapes that this
 //! server does not make are skipped in `Accept`, so that a client that also names a plain object gets that.
 
+pub(crate) mod discovery;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 use meta::Status;
