@@ -92,7 +92,7 @@ fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, Failu
     let mut reasons: Vec<String> =
         undecodable(&counted(census), &decodable, &[], release).iter().map(ToString::to_string).collect();
     for resource in view.resources.iter().filter(|it| !it.custom) {
-        let Some(readable) = decodable.get(&parse(&resource.resource)) else { continue };
+        let Some(readable) = decodable.get(&resource.resource.as_str().into()) else { continue };
         let Some(written) = &resource.selected_version else { continue };
         let is_readable = readable.iter().any(|it| it.as_str() == written);
         let is_told = reasons.iter().any(|it| it.contains(&format!("of {} ", resource.resource)));
@@ -149,14 +149,7 @@ fn counted(census: &CensusView) -> Census {
     let versions = |it: &BTreeMap<String, u64>| {
         it.iter().map(|(version, n)| (StorageVersion::new(version.as_str()), *n)).collect()
     };
-    census.resources.iter().map(|it| (parse(&it.resource), versions(&it.versions))).collect()
-}
-
-fn parse(resource: &str) -> GroupResource {
-    match resource.split_once('.') {
-        Some((resource, group)) => GroupResource::new(group, resource),
-        None => GroupResource::new("", resource),
-    }
+    census.resources.iter().map(|it| (it.resource.as_str().into(), versions(&it.versions))).collect()
 }
 
 #[cfg(test)]
@@ -170,7 +163,7 @@ mod tests {
         let resource = ResourceCensus {
             custom,
             written: Some(written.to_owned()),
-            ..ResourceCensus::of(&parse(resource), versions)
+            ..ResourceCensus::of(&resource.into(), versions)
         };
         CensusView { evidence: "StoreScan".to_owned(), resources: vec![resource], unknown: BTreeMap::new() }
     }

@@ -26,7 +26,7 @@ pub(crate) mod resource {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<GroupResource, D::Error> {
-        Ok(super::parse_resource(&String::deserialize(from)?))
+        Ok(GroupResource::from(String::deserialize(from)?.as_str()))
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) mod by_resource {
         from: D,
     ) -> Result<BTreeMap<GroupResource, T>, D::Error> {
         let map = BTreeMap::<String, T>::deserialize(from)?;
-        Ok(map.into_iter().map(|(name, value)| (super::parse_resource(&name), value)).collect())
+        Ok(map.into_iter().map(|(name, value)| (GroupResource::from(name.as_str()), value)).collect())
     }
 }
 
@@ -127,13 +127,5 @@ pub(crate) mod time {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
         String::deserialize(from)?.parse().map_err(Error::custom)
-    }
-}
-
-/// Reads `deployments.apps`; a name without a dot is of the core group.
-pub(crate) fn parse_resource(text: &str) -> meta::GroupResource {
-    match text.split_once('.') {
-        Some((resource, group)) => meta::GroupResource::new(group, resource),
-        None => meta::GroupResource::new("", text),
     }
 }

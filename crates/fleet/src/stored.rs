@@ -7,8 +7,6 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use meta::{GroupResource, Release, StorageVersion};
 
-use crate::serial;
-
 /// How many objects are stored in each version, by resource.
 pub type Census = BTreeMap<GroupResource, BTreeMap<StorageVersion, u64>>;
 
@@ -99,7 +97,7 @@ impl FromStr for Allowed {
             Some((resource, version))
                 if !resource.is_empty() && !version.is_empty() && !version.contains('/') =>
             {
-                Ok(Self { resource: serial::parse_resource(resource), version: version.to_owned() })
+                Ok(Self { resource: resource.into(), version: version.to_owned() })
             }
             _ => Err(format!("{text:?} is not RESOURCE/VERSION, such as deployments.apps/v1beta1")),
         }

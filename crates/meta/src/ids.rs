@@ -55,6 +55,14 @@ impl GroupResource {
     }
 }
 
+impl From<&str> for GroupResource {
+    /// Reads `deployments.apps`; a name without a dot is of the core group.
+    fn from(text: &str) -> Self {
+        let (resource, group) = text.split_once('.').unwrap_or((text, ""));
+        Self::new(group, resource)
+    }
+}
+
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() {

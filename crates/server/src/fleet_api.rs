@@ -68,10 +68,7 @@ pub(crate) async fn hold(
     let request: HoldRequest =
         serde_json::from_slice(&body).map_err(|it| Status::bad_request(format!("not a hold: {it}")))?;
     let HoldRequest { resource, reason, release } = request;
-    let resource = match resource.split_once('.') {
-        Some((resource, group)) => GroupResource::new(group, resource),
-        None => GroupResource::new("", resource),
-    };
+    let resource = GroupResource::from(resource.as_str());
     let record = dispatch.catalog.definition(&resource.group, &resource.resource);
     let record = record.map_or_else(|| resource.clone(), |it| it.record.clone());
     let station = dispatch.registry.station();
