@@ -6,8 +6,7 @@
 //!
 //! # Guarantees
 //! A request is tried again only if nothing of it was sent, or if it can only read; a server that answers 503 to a read
-//! is passed over, too. Bodies are streamed in both
-//! directions. The client never learns where the other servers are.
+//! is passed over, too. Bodies are streamed in both directions. The client never learns where the other servers are.
 //! Deliberately not here: which servers can answer ([`crate::route`], `fleet::route`).
 
 mod headers;
@@ -19,8 +18,9 @@ use std::sync::{
 };
 
 use access::RequestHeaderConfig;
+use bytes::Bytes;
 use fleet::Identity;
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, BodyStream};
 use hyper::body::Incoming;
@@ -177,7 +177,7 @@ pub(crate) async fn step(
 }
 
 /// 503, without a word about where the others are.
-pub(crate) fn failed() -> Status {
+fn failed() -> Status {
     Status::unavailable(FAILED, 1)
 }
 
@@ -234,21 +234,27 @@ async fn receive(
         Some(0) => Body::empty(),
         Some(length) if length <= SMALL && !is_watch => Body::full(incoming.collect().await?.to_bytes()),
         _ => {
-            let frames = BodyStream::new(incoming).filter_map(move |frame| {
+            let pieces = pieces(incoming).inspect(move |_| {
+                // Counted for as long as it is read.
                 let _held = &place;
-                let data = match frame {
-                    Ok(frame) => frame.into_data().ok().map(Ok),
-                    Err(error) => Some(Err(BoxError::from(error))),
-                };
-                std::future::ready(data)
             });
             if is_watch {
                 // A watch ends with the server through which it was opened.
-                Body::stream(frames.take_until(Box::pin(forwarder.lifecycle.draining())))
+                Body::stream(pieces.take_until(Box::pin(forwarder.lifecycle.draining())))
             } else {
-                Body::stream(frames)
+                Body::stream(pieces)
             }
         }
     };
     Ok(Response::from_parts(parts, body))
+}
+
+/// A body as it comes. What follows behind it is left out: nobody here sends trailers.
+fn pieces(incoming: Incoming) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
+    BodyStream::new(incoming).filter_map(|frame| {
+        std::future::ready(match frame {
+            Ok(frame) => frame.into_data().ok().map(Ok),
+            Err(error) => Some(Err(BoxError::from(error))),
+        })
+    })
 }

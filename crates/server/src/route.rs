@@ -5,14 +5,14 @@
 
 use catalog::Verb;
 use fleet::{
-    Members,
+    MemberRecord,
     offer::Need,
     route::{self, Asked, Here, Known},
 };
 use meta::{GroupResource, Release, Status};
 
 use crate::{
-    chain::{Chain, Exchange},
+    chain::{Caller, Chain, Exchange},
     forward::{Candidate, MARK},
     request::ResourcePath,
     storage_gate,
@@ -31,11 +31,7 @@ pub(crate) enum Route {
 }
 
 /// Decides; 404 if nobody has what is asked for, 503 if somebody may.
-pub(crate) async fn step(
-    chain: &Chain,
-    exchange: &Exchange,
-    caller: &crate::chain::Caller,
-) -> Result<Route, Status> {
+pub(crate) async fn step(chain: &Chain, exchange: &Exchange, caller: &Caller) -> Result<Route, Status> {
     let Some(path) = &exchange.info.resource else {
         know_the_others(chain, exchange).await?;
         return Ok(document(chain, exchange));
@@ -99,11 +95,9 @@ fn decide(chain: &Chain, path: &ResourcePath, asked: &Asked<'_>) -> Decided {
     }
 }
 
-fn candidates(lists: Vec<Vec<&fleet::MemberRecord>>) -> Vec<Vec<Candidate>> {
-    let candidate = |it: &fleet::MemberRecord| Candidate {
-        identity: it.identity.clone(),
-        address: it.peer_address.clone(),
-    };
+fn candidates(lists: Vec<Vec<&MemberRecord>>) -> Vec<Vec<Candidate>> {
+    let candidate =
+        |it: &MemberRecord| Candidate { identity: it.identity.clone(), address: it.peer_address.clone() };
     lists.into_iter().map(|it| it.into_iter().map(candidate).collect()).collect()
 }
 
@@ -137,25 +131,18 @@ fn document(chain: &Chain, exchange: &Exchange) -> Route {
     }
     let station = dispatch.registry.station();
     let (members, _) = station.members();
-    let has = |it: &&fleet::MemberRecord| {
-        it.identity != *station.identity() && it.offer.has_version(group, version)
-    };
-    let capable: Vec<&fleet::MemberRecord> = members.iter().filter(has).collect();
+    let has = |it: &&MemberRecord| it.identity != *station.identity() && it.offer.has_version(group, version);
+    let capable: Vec<&MemberRecord> = members.iter().filter(has).collect();
     if capable.is_empty() { Route::Here } else { Route::There(candidates(vec![capable])) }
 }
 
 /// Members that may write now what this server must not write yet.
-fn elsewhere(
-    chain: &Chain,
-    exchange: &Exchange,
-    caller: &crate::chain::Caller,
-    asked: &Asked<'_>,
-) -> Option<Route> {
+fn elsewhere(chain: &Chain, exchange: &Exchange, caller: &Caller, asked: &Asked<'_>) -> Option<Route> {
     let record = storage_gate::closed(chain, exchange, caller)?;
     let station = chain.dispatch.registry.station();
     let writers = station.writers(&record);
-    let (members, _): (std::sync::Arc<Members>, bool) = station.members();
-    let open: Vec<&fleet::MemberRecord> = members
+    let (members, _) = station.members();
+    let open: Vec<&MemberRecord> = members
         .iter()
         .filter(|it| it.identity != *station.identity() && writers.contains(&it.identity))
         .filter(|it| it.offer.covers(&asked.need))

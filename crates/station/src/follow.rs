@@ -90,7 +90,7 @@ impl Inner {
 }
 
 /// Everything below a prefix, as of one revision.
-pub(crate) async fn list(
+pub async fn list(
     store: &SharedStore,
     prefix: &str,
     at: ReadAt,

@@ -9,8 +9,8 @@ use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use meta::{GroupResource, Release, Value};
 use serde::Deserialize;
 use server::census::{CensusView, ResourceCensus};
-use station::view;
-use store::{Range, ReadAt, Revision, SharedStore, Store};
+use station::{follow, view};
+use store::{Range, ReadAt, SharedStore, Store};
 
 /// Keys that are read at once.
 const PAGE: usize = 1_000;
@@ -36,9 +36,10 @@ struct Place {
 
 /// The census as of one revision.
 pub(super) async fn scan(store: &SharedStore) -> Result<CensusView, String> {
-    let (definitions, revision) = read(store, DEFINITIONS).await?;
+    let listed = follow::list(store, DEFINITIONS, ReadAt::Latest).await;
+    let (definitions, revision) = listed.map_err(|it| it.to_string())?;
     let mut places: Vec<Place> = built_in()?;
-    places.extend(definitions.iter().filter_map(|it| defined(it)));
+    places.extend(definitions.iter().filter_map(|it| defined(&it.value)));
     // The longest prefix is the most special one.
     places.sort_by_key(|it| std::cmp::Reverse(it.prefix.len()));
     let mut counts: BTreeMap<GroupResource, BTreeMap<String, u64>> =
@@ -113,20 +114,4 @@ fn defined(value: &[u8]) -> Option<Place> {
 fn directory(key: &str) -> String {
     let parts: Vec<&str> = key.split('/').take(3).collect();
     format!("{}/", parts.join("/"))
-}
-
-/// Everything below a prefix, with the revision at which it was read.
-async fn read(store: &SharedStore, prefix: &str) -> Result<(Vec<bytes::Bytes>, Revision), String> {
-    let mut range = Range::prefix(prefix);
-    let mut at = ReadAt::Latest;
-    let mut found = Vec::new();
-    loop {
-        let page = store.list(&range, at, PAGE).await.map_err(|it| it.to_string())?;
-        at = ReadAt::Revision(page.revision);
-        found.extend(page.entries.iter().map(|it| it.value.clone()));
-        match page.entries.last() {
-            Some(last) if page.remaining > 0 => range = range.after(&last.key),
-            _ => return Ok((found, page.revision)),
-        }
-    }
 }

@@ -68,8 +68,6 @@ fn answer(
     mut response: Response<hyper::body::Incoming>,
     client: OnUpgrade,
 ) -> Response<Body> {
-    use futures_util::StreamExt;
-    use http_body_util::BodyStream;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = hyper::upgrade::on(&mut response);
         let draining = forwarder.lifecycle.draining();
@@ -89,12 +87,5 @@ fn answer(
         });
         return response.map(|_| Body::empty());
     }
-    response.map(|incoming| {
-        Body::stream(BodyStream::new(incoming).filter_map(|frame| {
-            std::future::ready(match frame {
-                Ok(frame) => frame.into_data().ok().map(Ok),
-                Err(error) => Some(Err(BoxError::from(error))),
-            })
-        }))
-    })
+    response.map(|incoming| Body::stream(super::pieces(incoming)))
 }

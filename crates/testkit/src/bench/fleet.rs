@@ -85,12 +85,7 @@ async fn guarantees(
 async fn join(plan: &Plan, table: &mut Table) -> Result<()> {
     let etcd = Etcd::start().await?;
     let certs = tempfile::tempdir()?;
-    let options = |name: &str| {
-        Options::etcd(&plan.convoy.to_string_lossy(), &etcd.url(), "/registry")
-            .certs(certs.path())
-            .flag(&format!("--hostname-override={name}"))
-            .flag("--controllers=storage-version-gc")
-    };
+    let options = |name: &str| plan.member(&etcd, certs.path(), name);
     let first = Convoy::start(options("first")).await?;
     define(&first.admin(), DEFINITIONS).await?;
     let began = Instant::now();

@@ -278,6 +278,14 @@ pub(super) fn float(value: impl TryInto<u64>) -> f64 {
 }
 
 impl Plan {
+    /// One of several servers on an etcd.
+    pub(super) fn member(&self, etcd: &Etcd, certs: &std::path::Path, name: &str) -> Options {
+        Options::etcd(&self.convoy.to_string_lossy(), &etcd.url(), "/registry")
+            .certs(certs)
+            .flag(&format!("--hostname-override={name}"))
+            .flag("--controllers=storage-version-gc")
+    }
+
     pub(super) fn options(&self) -> Options {
         Options::embedded(&self.convoy.to_string_lossy())
     }

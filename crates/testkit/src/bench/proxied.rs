@@ -12,7 +12,7 @@ use super::load::{self, MakeRequest};
 use super::plan::{BUILT_IN, Plan, always, creates, float, mib, prepare};
 use super::table::{Table, Target as Aim};
 use super::wire::Target;
-use crate::convoy::{Convoy, Options};
+use crate::convoy::Convoy;
 use crate::etcd::Etcd;
 
 /// Direct and proxied take turns: what else the machine does meets both alike.
@@ -36,12 +36,7 @@ struct Cost {
 pub(super) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     let etcd = Etcd::start().await?;
     let certs = tempfile::tempdir()?;
-    let options = |name: &str| {
-        Options::etcd(&plan.convoy.to_string_lossy(), &etcd.url(), "/registry")
-            .certs(certs.path())
-            .flag(&format!("--hostname-override={name}"))
-            .flag("--controllers=storage-version-gc")
-    };
+    let options = |name: &str| plan.member(&etcd, certs.path(), name);
     let has = Convoy::start(options("has")).await?;
     let has_not = Convoy::start(options("has-not").flag("--runtime-config=/v1/configmaps=false")).await?;
     let direct = prepare(&has).await?;
