@@ -164,6 +164,11 @@ impl Look<'_> {
     async fn finish(&self) -> Result<Next, Error> {
         let Self { shared, place, identity, latest, view, .. } = self;
         let client = &shared.ctx.client;
+        if view.life == Life::Staying && !view.is_virtual {
+            // Its watch is behind and leads to another look. Until then two that block one another would call for each
+            // other without end, because neither knows that the other one goes, too.
+            return Ok(Next::OnChange);
+        }
         if !shared.graph().is_complete() {
             return Err(Error::Unknown(
                 "not everything that could be a dependent has been seen yet".to_owned(),

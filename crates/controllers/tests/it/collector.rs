@@ -274,3 +274,31 @@ async fn owners_are_asked_for_as_soon_as_somebody_serves_their_kind() {
     tokio::time::sleep(Duration::from_secs(8)).await;
     world.with(|it| assert!(!it.has(CONFIG_MAPS, "child")));
 }
+
+/// Two that block one another go, and their watch has not told: they are looked at once, not without end.
+#[tokio::test(start_paused = true)]
+async fn a_late_watch_does_not_keep_the_collector_busy() {
+    let world = World::new(1);
+    put(&world, PLANETS, "owner", &[]);
+    put(&world, WIDGETS, "a", &[blocking(WIDGETS, "b"), blocking(PLANETS, "owner")]);
+    put(&world, WIDGETS, "b", &[blocking(WIDGETS, "a")]);
+    world.run();
+    settle().await;
+    world.with(|it| {
+        it.silent = Some(WIDGETS);
+        it.delete(WIDGETS, "a", "a", "Foreground");
+        it.delete(WIDGETS, "a", "b", "Foreground");
+        it.log.clear();
+        it.delete(PLANETS, "a", "owner", "Background");
+    });
+    // Whoever never rests does not let this clock go on.
+    settle().await;
+    world.with(|it| {
+        let looks = it.log.iter().filter(|it| it.ends_with("/widgets/a") || it.ends_with("/widgets/b"));
+        assert!((1..10).contains(&looks.count()), "{:?}", it.log);
+        it.silent = None;
+        // So that the watches wake up.
+        it.put(WIDGETS, "a", "news", &json!({"uid": "news"}));
+    });
+    world.until("both are gone", |it| it.objects.len() == 1).await;
+}

@@ -65,6 +65,8 @@ pub struct State {
     /// Requests that begin so get this code.
     pub refusals: Vec<(&'static str, u16)>,
     pub stale: bool,
+    /// Watches of this resource tell nothing.
+    pub silent: Option<Resource>,
     /// Discovery says nothing of the group, as if it were not there.
     pub hidden: bool,
     pub log: Vec<String>,
@@ -84,6 +86,7 @@ impl World {
             faults: 0,
             refusals: Vec::new(),
             stale: false,
+            silent: None,
             hidden: false,
             log: Vec::new(),
             recorded: Vec::new(),
@@ -175,7 +178,7 @@ impl World {
                 let first = events.partition_point(|(revision, _)| *revision <= since);
                 events[first..].iter().map(|(_, event)| event.as_str()).collect()
             });
-            if !news.is_empty() {
+            if !news.is_empty() && self.with(|it| it.silent != Some(resource)) {
                 return Response::new(Full::new(Bytes::from(news)));
             }
             if tokio::time::timeout_at(end, changed).await.is_err() {
