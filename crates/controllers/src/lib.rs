@@ -14,6 +14,7 @@ mod work;
 mod cluster_role;
 mod expiry;
 mod gc;
+pub mod migration;
 mod namespace;
 mod root_ca;
 mod service_account;

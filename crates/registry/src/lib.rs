@@ -21,6 +21,7 @@ pub mod outcome;
 pub mod pod;
 pub mod read;
 pub mod resource_version;
+pub mod rewrite;
 mod rules;
 pub mod scale;
 pub mod serve;

@@ -287,6 +287,11 @@ impl Station {
         self.inner.board.read().version(resource)
     }
 
+    /// What the servers have agreed on about a resource, as far as this one knows.
+    pub fn fence(&self, resource: &GroupResource) -> Option<Arc<fleet::fence::Fence>> {
+        self.inner.board.read().fence(resource)
+    }
+
     /// Grows whenever [`Station::version`] changes for some resource.
     pub fn moves(&self) -> u64 {
         self.inner.board.read().n_moves

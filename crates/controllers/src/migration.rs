@@ -1,0 +1,3 @@
+//! Stored objects are rewritten in the version that all servers agree on.
+
+pub mod engine;

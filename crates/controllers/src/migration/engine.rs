@@ -1,0 +1,196 @@
+//! What can rewrite objects, and prove that it did. There are two: the store's own (`InStore`), which a Convoy server
+//! hands in, and the public API (`Api`), which works on any cluster.
+//!
+//! Deliberately not here: when what is done ([`super::plan`]).
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use meta::GroupResource;
+
+/// What the servers of a cluster write of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// All write this version.
+    Agreed {
+        /// Such as `example.com/v1`.
+        version: String,
+        /// Another number whenever the agreement was another one in between.
+        epoch: i64,
+    },
+    /// They write different versions, or not all have said what they write.
+    Open(String),
+    /// There is no such resource.
+    Absent,
+}
+
+/// What one migration is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Whose objects.
+    pub resource: GroupResource,
+    /// What they are to be stored in.
+    pub version: String,
+    /// The agreement under which that is true. A step under another one must not write anything.
+    pub epoch: i64,
+    /// Only in these namespaces; all if empty.
+    pub namespaces: Vec<String>,
+    /// Only what this label selector selects; all if empty.
+    pub selector: String,
+    /// Say what would be done.
+    pub dry_run: bool,
+    /// Objects in one step, at most.
+    pub batch: usize,
+}
+
+impl Task {
+    /// Whether it is about every object.
+    pub fn is_whole(&self) -> bool {
+        self.namespaces.is_empty() && self.selector.is_empty() && !self.dry_run
+    }
+}
+
+/// What became of the objects of one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Rewritten, or would be.
+    pub migrated: u64,
+    /// Stored as they should be already.
+    pub unchanged: u64,
+    /// Neither.
+    pub failures: Vec<Failure>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<String>,
+    /// About how many are behind that, if it is known.
+    pub remaining: Option<u64>,
+}
+
+/// An object that could not be rewritten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What kind of trouble it is.
+    pub class: Class,
+    /// `namespace/name`, or the name.
+    pub object: String,
+    /// In the server's words.
+    pub message: String,
+}
+
+/// Kinds of trouble with one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Others change it again and again.
+    Conflict,
+    /// A webhook or policy refuses it.
+    Denied,
+    /// The migrator lacks the right.
+    Forbidden,
+    /// It does not pass validation.
+    Invalid,
+    /// The server asks to come back later.
+    Throttled,
+    /// The server failed, or did not answer.
+    Transient,
+    /// Its stored form cannot be read.
+    Undecodable,
+    /// A webhook that is needed does not answer.
+    WebhookUnreachable,
+}
+
+impl Class {
+    /// As it is written in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Conflict => "Conflict",
+            Self::Denied => "Denied",
+            Self::Forbidden => "Forbidden",
+            Self::Invalid => "Invalid",
+            Self::Throttled => "Throttled",
+            Self::Transient => "Transient",
+            Self::Undecodable => "Undecodable",
+            Self::WebhookUnreachable => "WebhookUnreachable",
+        }
+    }
+
+    /// Whether trying again later may help by itself.
+    pub fn passes(self) -> bool {
+        matches!(self, Self::Conflict | Self::Throttled | Self::Transient | Self::WebhookUnreachable)
+    }
+}
+
+/// How it is known what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The stored bytes were read.
+    StoreScan,
+    /// In a second pass through every API server, none of the objects changed.
+    SecondPassAllEndpoints,
+    /// The same through one address, behind which there may be several servers.
+    SecondPassOneEndpoint,
+}
+
+impl Evidence {
+    /// As it is written in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::StoreScan => "StoreScan",
+            Self::SecondPassAllEndpoints => "SecondPassAllEndpoints",
+            Self::SecondPassOneEndpoint => "SecondPassOneEndpoint",
+        }
+    }
+}
+
+/// What one look at the result has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// How.
+    pub evidence: Evidence,
+    /// Objects that were looked at in this step.
+    pub objects: u64,
+    /// Objects that are not stored as they should be.
+    pub left: u64,
+    /// Those that cannot be read at all.
+    pub failures: Vec<Failure>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// Why a step could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The servers do not agree any more, or on something else.
+    Disagreement(String),
+    /// It may work later; this is why it does not work now.
+    Later(String),
+    /// The resource is gone.
+    Gone,
+    /// It cannot work.
+    Never(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disagreement(why) | Self::Later(why) | Self::Never(why) => f.write_str(why),
+            Self::Gone => f.write_str("the resource is gone"),
+        }
+    }
+}
+
+/// Rewrites objects. Every method can be called again after it was cut off anywhere.
+pub trait Engine: Send + Sync + 'static {
+    /// As it is written in the status.
+    fn name(&self) -> &'static str;
+
+    /// What the servers write.
+    fn agreement<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Result<Agreement, Trouble>>;
+
+    /// Looks at the objects behind `position` and rewrites those that are stored in another version.
+    fn rewrite<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Batch, Trouble>>;
+
+    /// Looks at how the objects behind `position` are stored.
+    fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>>;
+
+    /// Ends when the agreement about some resource may have changed; may end too early.
+    fn changed(&self) -> BoxFuture<'_, ()>;
+}

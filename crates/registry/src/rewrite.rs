@@ -1,0 +1,318 @@
+//! Rewrites stored objects in the version that was agreed on, and looks at how they are stored.
+//!
+//! **Flow.** A step reads some keys straight from the store, brings those that are stored in another version into the
+//! agreed one, and puts them in one transaction. No HTTP, no admission: the object that a client sees does not change,
+//! so nobody has a say in it. Generation and managedFields stay, leases of keys stay, watchers see one MODIFIED.
+//!
+//! **Guarantees.** A transaction requires the fence record at the revision in which the wanted version is the common
+//! one under the wanted epoch, of custom objects the definition that they were encoded by, and every key at the revision
+//! that was read. So nothing is written under another agreement, and nobody's write is undone.
+//! Deliberately not here: when and how fast; whoever migrates says that.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cache::{Collection, Item};
+use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
+use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
+
+use crate::{Kind, Registry, Target, limits, serve};
+
+/// Keys in one transaction: with the requirements on top, fewer than etcd takes.
+const MAX_PUTS: usize = 100;
+
+/// Bytes in one transaction: etcd takes requests of 1.5 MiB.
+const MAX_PUT_BYTES: usize = 1 << 20;
+
+/// What to rewrite.
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    /// Whose objects.
+    pub resource: GroupResource,
+    /// What they are to be stored in, such as `example.com/v1`.
+    pub version: String,
+    /// The agreement under which that is true.
+    pub epoch: u64,
+    /// Only in these namespaces; all if empty.
+    pub namespaces: Vec<String>,
+    /// Only these.
+    pub selector: LabelSelector,
+    /// Count, and write nothing.
+    pub dry_run: bool,
+    /// Keys that are read in one step.
+    pub limit: usize,
+}
+
+/// What one step did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewritten {
+    /// Stored in another version before.
+    pub rewritten: u64,
+    /// Stored as wanted before.
+    pub unchanged: u64,
+    /// Left as they are: somebody else wrote them meanwhile.
+    pub raced: Vec<String>,
+    /// Left as they are, and why.
+    pub failed: Vec<(String, String)>,
+    /// Cannot be read, and why.
+    pub unreadable: Vec<(String, String)>,
+    /// The last key that was read; `None` at the end.
+    pub next: Option<String>,
+    /// Keys behind that.
+    pub remaining: u64,
+}
+
+/// Why a step was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RewriteError {
+    /// The servers agree on something else, or not at all.
+    #[error("{0}")]
+    Disagreement(String),
+    /// This server does not have the resource.
+    #[error("the resource is not served by this server")]
+    Unknown,
+    /// The store or a webhook cannot be asked.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// One object that is to be rewritten.
+struct Pending {
+    item: Arc<Item>,
+    value: Bytes,
+}
+
+/// What proves that bytes are in the right version.
+struct Proof {
+    kind: Arc<Kind>,
+    require: Vec<Require>,
+}
+
+impl Registry {
+    /// What the servers have agreed on, and its epoch; or why there is nothing.
+    pub fn agreement(&self, resource: &GroupResource) -> Result<(String, u64), RewriteError> {
+        let kind = self.kinds.get(resource).ok_or(RewriteError::Unknown)?;
+        let Some(fence) = self.station.fence(&kind.definition.record) else {
+            return Err(RewriteError::Disagreement("no server has reported what it stores".to_owned()));
+        };
+        match &fence.record.common {
+            Some(version) => Ok((version.to_string(), fence.record.epoch.get())),
+            None => Err(RewriteError::Disagreement(fence.record.condition.message.clone())),
+        }
+    }
+
+    /// Rewrites some objects behind the key `after`.
+    pub async fn rewrite(&self, task: &Rewrite, after: &str) -> Result<Rewritten, RewriteError> {
+        let proof = self.proof(task).await?;
+        let (mut done, wanted) = self.read_some(task, &proof.kind, after).await?;
+        if task.dry_run {
+            done.rewritten = wanted.len() as u64;
+            return Ok(done);
+        }
+        let pending = self.encode_all(task, &proof, wanted, &mut done).await?;
+        let mut group: Vec<Pending> = Vec::new();
+        let mut n_bytes = 0;
+        for it in pending {
+            if group.len() >= MAX_PUTS || (n_bytes + it.value.len() > MAX_PUT_BYTES && !group.is_empty()) {
+                self.put_group(&proof, std::mem::take(&mut group), &mut done).await?;
+                n_bytes = 0;
+            }
+            n_bytes += it.value.len();
+            group.push(it);
+        }
+        self.put_group(&proof, group, &mut done).await?;
+        Ok(done)
+    }
+
+    /// Looks at how some objects behind the key `after` are stored; `rewritten` counts those in another version.
+    pub async fn look_at_stored(&self, task: &Rewrite, after: &str) -> Result<Rewritten, RewriteError> {
+        let proof = self.proof(task).await?;
+        let (mut seen, left) = self.read_some(task, &proof.kind, after).await?;
+        seen.rewritten = left.len() as u64;
+        Ok(seen)
+    }
+
+    /// The kind by which objects are encoded, and what every transaction requires.
+    async fn proof(&self, task: &Rewrite) -> Result<Proof, RewriteError> {
+        let kind = self.kinds.get(&task.resource).ok_or(RewriteError::Unknown)?;
+        let record = kind.definition.record.clone();
+        let fence = self.station.fence(&record);
+        let fence = fence.filter(|it| {
+            let common = it.record.common.as_ref().map(ToString::to_string);
+            common.as_ref() == Some(&task.version) && it.record.epoch.get() == task.epoch
+        });
+        let Some(fence) = fence else {
+            return Err(RewriteError::Disagreement(self.disagreement(task)));
+        };
+        let mut require = Vec::new();
+        if let Some(custom) = &kind.custom {
+            if custom.storage.to_string() != task.version {
+                return Err(RewriteError::Unavailable("the definition is not known here yet".to_owned()));
+            }
+            require.push(custom.as_stored());
+        }
+        // Whatever the guarantee is: a rewrite under another agreement would be worse than none.
+        require.push(Require::At(fleet::keys::fence(&record), fence.modified));
+        Ok(Proof { kind, require })
+    }
+
+    fn disagreement(&self, task: &Rewrite) -> String {
+        match self.agreement(&task.resource) {
+            Ok((version, _)) if version == task.version => {
+                format!("the servers agreed on something else in between, and on {version} again")
+            }
+            Ok((version, _)) => format!("the servers have agreed on {version} instead of {}", task.version),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Reads some keys: counts those that are stored as wanted, and returns the others.
+    async fn read_some(
+        &self,
+        task: &Rewrite,
+        kind: &Kind,
+        after: &str,
+    ) -> Result<(Rewritten, Vec<Arc<Item>>), RewriteError> {
+        let collection = kind.collection().ok_or(RewriteError::Unknown)?;
+        let whole = Range::prefix(&kind.scope(""));
+        let range = if after.is_empty() { whole } else { whole.after(&Key::new(after)) };
+        let page = self.store.list(&range, ReadAt::Latest, task.limit).await;
+        let page = page.map_err(|it| RewriteError::Unavailable(it.to_string()))?;
+        let mut seen = Rewritten { remaining: page.remaining, ..Rewritten::default() };
+        if page.remaining > 0 {
+            seen.next = page.entries.last().map(|it| it.key.as_str().to_owned());
+        }
+        let mut others = Vec::new();
+        for entry in &page.entries {
+            match collection.parse(entry) {
+                Err(why) => seen.unreadable.push((named(collection, entry), why.to_string())),
+                Ok(item) if !task.covers(&item) => {}
+                Ok(item) if item.storage_version().as_str() == task.version => seen.unchanged += 1,
+                Ok(item) => others.push(Arc::new(item)),
+            }
+        }
+        Ok((seen, others))
+    }
+
+    /// Encodes what is to be rewritten; what cannot be is noted.
+    async fn encode_all(
+        &self,
+        task: &Rewrite,
+        proof: &Proof,
+        items: Vec<Arc<Item>>,
+        done: &mut Rewritten,
+    ) -> Result<Vec<Pending>, RewriteError> {
+        let group_version = GroupVersion::parse(&task.version)
+            .ok_or_else(|| RewriteError::Disagreement(task.version.clone()))?;
+        let target = Target {
+            kind: Arc::clone(&proof.kind),
+            group_version,
+            namespace: String::new(),
+            name: String::new(),
+            subresource: String::new(),
+        };
+        if proof.kind.custom.is_none() {
+            let converter = proof.kind.converter();
+            let encode = |item: Arc<Item>| {
+                let tree = converter.convert(serve::stored_tree(&item), &task.version);
+                Pending { value: schema::json::encode_stored(&tree), item }
+            };
+            return Ok(items.into_iter().map(encode).collect());
+        }
+        if let Ok(pending) = self.encode_custom(task, &target, &items).await {
+            return Ok(pending);
+        }
+        // One of them is the reason: it must not hold up the others.
+        let mut pending = Vec::with_capacity(items.len());
+        for item in items {
+            match self.encode_custom(task, &target, std::slice::from_ref(&item)).await {
+                Ok(mut one) => pending.append(&mut one),
+                Err(status) => done.failed.push((object_of(&item), status.message)),
+            }
+        }
+        Ok(pending)
+    }
+
+    async fn encode_custom(
+        &self,
+        task: &Rewrite,
+        target: &Target,
+        items: &[Arc<Item>],
+    ) -> Result<Vec<Pending>, Status> {
+        let custom = target.kind.custom.as_deref().ok_or_else(Status::no_such_resource)?;
+        let shown = self.presenter(target).present(items.to_vec()).await?;
+        let mut pending = Vec::with_capacity(items.len());
+        for (item, shown) in items.iter().zip(shown) {
+            let version = meta::StorageVersion::new(task.version.as_str());
+            let value = self.custom_to_storage(custom, &serve::stored_tree(&shown), &version).await?;
+            pending.push(Pending { item: Arc::clone(item), value });
+        }
+        Ok(pending)
+    }
+
+    /// Puts some objects in one transaction. Keys that somebody else has written meanwhile are left out.
+    async fn put_group(
+        &self,
+        proof: &Proof,
+        mut group: Vec<Pending>,
+        done: &mut Rewritten,
+    ) -> Result<(), RewriteError> {
+        group.retain(|it| {
+            let fits = it.value.len() <= limits::MAX_OBJECT_BYTES;
+            if !fits {
+                let why = format!("limit is {}", limits::MAX_OBJECT_BYTES);
+                done.failed.push((object_of(&it.item), why));
+            }
+            fits
+        });
+        while !group.is_empty() {
+            let mut txn = Txn::new();
+            txn.require.extend(proof.require.iter().cloned());
+            for Pending { item, value } in &group {
+                txn = txn.require_at(item.key(), item.revision());
+                txn = match item.lease() {
+                    Some(lease) => txn.put_leased(item.key(), value.clone(), lease),
+                    None => txn.put(item.key(), value.clone()),
+                };
+            }
+            match self.store.commit(txn).await {
+                Ok(_) => {
+                    done.rewritten += group.len() as u64;
+                    return Ok(());
+                }
+                Err(CommitError::Unmet { failed, .. }) if failed >= proof.require.len() => {
+                    let raced = group.remove(failed - proof.require.len());
+                    done.raced.push(object_of(&raced.item));
+                }
+                Err(CommitError::Unmet { .. }) => {
+                    let why = "the agreement or the definition changed in the middle".to_owned();
+                    return Err(RewriteError::Unavailable(why));
+                }
+                // A key with a lease that has just ended is about to go.
+                Err(CommitError::NoLease(lease)) => group.retain(|it| it.item.lease() != Some(lease)),
+                Err(error) => return Err(RewriteError::Unavailable(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rewrite {
+    fn covers(&self, item: &Item) -> bool {
+        (self.namespaces.is_empty() || self.namespaces.iter().any(|it| it == item.namespace()))
+            && self.selector.matches(|key| item.label(key))
+    }
+}
+
+/// `namespace/name`, or the name.
+fn object_of(item: &Item) -> String {
+    match item.namespace() {
+        "" => item.name().to_owned(),
+        namespace => format!("{namespace}/{}", item.name()),
+    }
+}
+
+/// The same for one that cannot be read.
+fn named(collection: &Collection, entry: &Entry) -> String {
+    entry.key.as_str().trim_start_matches(collection.spec().prefix.as_str()).to_owned()
+}
