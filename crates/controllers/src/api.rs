@@ -115,6 +115,15 @@ impl Collection {
         read(&client.request_text(request).await?)
     }
 
+    /// Asks whether the object could be written, and writes nothing.
+    pub(crate) async fn dry_run(&self, client: &Client, name: &str, object: &Value) -> Result<(), Error> {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let body = object.to_string().into_bytes();
+        let request = self.request().replace(name, &params, body).map_err(kube::Error::BuildRequest)?;
+        client.request_text(request).await?;
+        Ok(())
+    }
+
     /// The same for `status`, `finalize` and the like.
     pub(crate) async fn replace_subresource(
         &self,

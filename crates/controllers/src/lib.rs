@@ -19,6 +19,7 @@ mod namespace;
 mod root_ca;
 mod service_account;
 mod token;
+mod trigger;
 
 mod api;
 mod backoff;

@@ -18,6 +18,14 @@ pub trait Observe: Send + Sync + 'static {
     fn undiscovered(&self);
     /// This process holds the Lease of this name, or does not.
     fn leads(&self, lease: &str, does: bool);
+    /// Objects of a resource were rewritten.
+    fn migrated(&self, _resource: &str, _objects: u64) {}
+    /// So many are left to look at, at so many a second.
+    fn migration_remaining(&self, _resource: &str, _objects: u64, _per_second: u64) {}
+    /// An object could not be rewritten.
+    fn migration_failure(&self, _resource: &str, _class: &'static str) {}
+    /// A migration ended as `status`.
+    fn migration_ended(&self, _resource: &str, _status: &'static str, _took: Duration) {}
 }
 
 /// Counts nothing.

@@ -9,9 +9,10 @@ use tracing::{error, info};
 
 use crate::backoff::Backoff;
 use crate::lead::{self, Election};
+use crate::migration::{self, engine::Engine};
 use crate::observe::{Counted, Nobody, Observe};
 use crate::selection::{Controller, Selection};
-use crate::{cluster_role, expiry, gc, namespace, root_ca, service_account, token};
+use crate::{cluster_role, expiry, gc, namespace, root_ca, service_account, token, trigger};
 
 /// The time of day, for timestamps in objects.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -31,13 +32,15 @@ pub struct Setup {
     pub election: Option<Election>,
     /// Who counts; nobody, unless this is changed.
     pub observe: Arc<dyn Observe>,
+    /// What rewrites stored objects; without it, no migration is made.
+    pub engine: Option<Arc<dyn Engine>>,
 }
 
 impl Setup {
     /// Everything runs.
     pub fn new(now: Now) -> Self {
         let observe = Arc::new(Nobody);
-        Self { selection: Selection::all(), now, root_ca: None, election: None, observe }
+        Self { selection: Selection::all(), now, root_ca: None, election: None, observe, engine: None }
     }
 }
 
@@ -48,6 +51,7 @@ pub(crate) struct Ctx {
     pub(crate) now: Now,
     pub(crate) root_ca: Option<Arc<str>>,
     pub(crate) observe: Arc<dyn Observe>,
+    pub(crate) engine: Option<Arc<dyn Engine>>,
 }
 
 impl Ctx {
@@ -62,8 +66,8 @@ impl Ctx {
 ///
 /// The client's server does not have to be up yet. No controller's failure ends another.
 pub async fn run(client: Client, setup: Setup, stop: impl Future<Output = ()>) {
-    let Setup { selection, now, root_ca, election, observe } = setup;
-    let ctx = Ctx { client, now, root_ca, observe };
+    let Setup { selection, now, root_ca, election, observe, engine } = setup;
+    let ctx = Ctx { client, now, root_ca, observe, engine };
     let all = || async {
         join_all(selection.controllers().map(|it| keep_running(it, ctx.clone()))).await;
         // With nothing selected there is only the stop to wait for.
@@ -106,5 +110,7 @@ async fn start(controller: Controller, ctx: Ctx) {
         Controller::ServiceAccountToken => token::run(ctx).await,
         // The server around does it.
         Controller::StorageVersionGc => std::future::pending().await,
+        Controller::StorageVersionMigrator => migration::run(ctx).await,
+        Controller::StorageVersionTrigger => trigger::run(ctx).await,
     }
 }

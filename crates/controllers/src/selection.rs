@@ -22,10 +22,14 @@ pub enum Controller {
     /// Removes what departed servers left in StorageVersions. The server does this itself, on its records; here is only
     /// whether it should.
     StorageVersionGc,
+    /// Rewrites stored objects in the version that all servers agree on.
+    StorageVersionMigrator,
+    /// Makes migrations when what servers store has changed.
+    StorageVersionTrigger,
 }
 
 /// A new controller gets a variant, a name here, and an arm in `run.rs`. Keep the names sorted.
-const ALL: [(&str, Controller); 8] = [
+const ALL: [(&str, Controller); 10] = [
     ("clusterrole-aggregation", Controller::ClusterRoleAggregation),
     ("expiry", Controller::Expiry),
     ("garbage-collector", Controller::GarbageCollector),
@@ -34,6 +38,8 @@ const ALL: [(&str, Controller); 8] = [
     ("serviceaccount", Controller::ServiceAccount),
     ("serviceaccount-token", Controller::ServiceAccountToken),
     ("storage-version-gc", Controller::StorageVersionGc),
+    ("storage-version-migrator", Controller::StorageVersionMigrator),
+    ("storage-version-trigger", Controller::StorageVersionTrigger),
 ];
 
 const NAMES: [&str; ALL.len()] = {
@@ -169,7 +175,8 @@ mod tests {
         let check = |list: &str, name: &str| {
             let error = Selection::parse(list).unwrap_err().to_string();
             let known = "clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, \
-                         serviceaccount, serviceaccount-token, storage-version-gc";
+                         serviceaccount, serviceaccount-token, storage-version-gc, storage-version-migrator, \
+                 storage-version-trigger";
             assert_eq!(error, format!("{name:?} is not in the list of known controllers: {known}"));
         };
         check("*,nodes", "nodes");

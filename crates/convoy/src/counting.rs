@@ -36,4 +36,20 @@ impl Observe for Counting {
     fn leads(&self, lease: &str, does: bool) {
         self.0.work().leads(lease, does);
     }
+
+    fn migrated(&self, resource: &str, objects: u64) {
+        self.0.migration().migrated(resource, objects);
+    }
+
+    fn migration_remaining(&self, resource: &str, objects: u64, per_second: u64) {
+        self.0.migration().remaining(resource, objects, per_second);
+    }
+
+    fn migration_failure(&self, resource: &str, class: &'static str) {
+        self.0.migration().failed(resource, class);
+    }
+
+    fn migration_ended(&self, resource: &str, status: &'static str, took: Duration) {
+        self.0.migration().ended(resource, status, took);
+    }
 }

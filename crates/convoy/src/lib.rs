@@ -15,6 +15,7 @@ mod embed;
 mod failure;
 mod flags;
 mod hold;
+mod in_store;
 mod kubeconfig;
 mod logging;
 mod machine;

@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod field;
+pub mod freeze;
 pub mod ids;
 pub mod name;
 pub mod object;

@@ -3,12 +3,25 @@
 //! Read from the cache, which sees the stored form of every object. Deliberately not here: what follows from it; see
 //! [`fleet::stored`].
 
+use std::collections::BTreeMap;
+
 use fleet::stored::Census;
-use meta::Status;
+use meta::{GroupResource, Status, StorageVersion};
 
 use crate::{Registry, outcome};
 
 impl Registry {
+    /// How many objects of one resource are stored in which version, at a moment after the call. `None` if this server
+    /// does not have the resource.
+    pub async fn stored_versions(
+        &self,
+        resource: &GroupResource,
+    ) -> Result<Option<BTreeMap<StorageVersion, u64>>, Status> {
+        self.cache.catch_up().await.map_err(|it| outcome::read_failed(&it))?;
+        let kind = self.kinds.get(resource);
+        Ok(kind.and_then(|it| it.collection().map(|it| it.stored())))
+    }
+
     /// The census at a moment after the call, of built-in and custom resources, by the resources that name their records.
     pub async fn census(&self) -> Result<Census, Status> {
         self.cache.catch_up().await.map_err(|it| outcome::read_failed(&it))?;

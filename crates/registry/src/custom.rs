@@ -15,6 +15,7 @@ pub(crate) mod convert;
 pub(crate) mod definition;
 mod embedded;
 pub(crate) mod follow;
+mod frozen;
 mod install;
 mod names;
 pub(crate) mod prepare;
@@ -42,6 +43,7 @@ pub use follow::Follower;
 pub use report::{custom_prefix, definition_key};
 
 pub(crate) use columns::Printed;
+pub(crate) use frozen::check_frozen;
 pub(crate) use install::Installer;
 pub(crate) use present::Presenter;
 

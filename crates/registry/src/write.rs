@@ -156,6 +156,9 @@ impl Registry {
         let change = |old: Option<&Value>| {
             let mut new = metadata::check_put(target, &object, old)?;
             if let Some(old) = old {
+                if target.kind.strategy.special == Special::Definition {
+                    meta::freeze::keep(&mut new, old);
+                }
                 accept::keep_unknown(typed, &mut new, old);
             }
             Ok(new)
@@ -306,6 +309,7 @@ impl Registry {
         let repeated = metadata::drop_repeated_owners(&mut new, true);
         metadata::validate_changed(target, &new, &old)?;
         if target.kind.strategy.special == Special::Definition {
+            custom::check_frozen(target, &new, &old, self.clock.now())?;
             self.check_dropped_versions(target, &new, &old).await?;
         }
         self.check_unserved_dependents(target, &new, &old).await?;

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use access::{Authorizer, OwnedAttributes, OwnedTarget, User, Verdict};
-use admission::{Admission, Attributes, Notes, Operation};
+use access::{Attributes, Authorizer, OwnedAttributes, OwnedTarget, User, Verdict};
+use admission::{Admission, Notes, Operation};
 use futures_util::future::BoxFuture;
-use meta::{GroupVersion, GroupVersionKind, GroupVersionResource, Status, Value, object};
+use meta::{GroupVersion, GroupVersionKind, GroupVersionResource, Status, Value, freeze, object};
 use registry::{Admit, DeleteOptions, Target};
 use serde_json::json;
 
@@ -133,9 +133,9 @@ impl Admitter {
         target: &'a Target,
         name: &'a str,
         options: &'a Value,
-    ) -> Attributes<'a> {
+    ) -> admission::Attributes<'a> {
         let is_namespace = self.resource.group.is_empty() && &*self.resource.resource == "namespaces";
-        Attributes {
+        admission::Attributes {
             operation,
             kind: self.kind.clone(),
             resource: self.resource.clone(),
@@ -166,6 +166,36 @@ impl Admitter {
     fn check_creation(&self) -> Result<(), Status> {
         let Some(creation) = &self.creation else { return Ok(()) };
         let attributes = creation.for_user(&self.user);
+        match self.authorizer.authorize(&attributes) {
+            Verdict::Allow(_) => Ok(()),
+            Verdict::Deny(reason) | Verdict::NoOpinion(reason) => {
+                Err(access::forbidden_status(&attributes, &reason))
+            }
+        }
+    }
+
+    /// A definition is frozen and let go by migrators alone: by those who have the verb `freeze` on definitions.
+    fn check_freeze(&self, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+        let is_definition = &*self.resource.group == "apiextensions.k8s.io"
+            && &*self.resource.resource == "customresourcedefinitions";
+        let differs =
+            |key: &&str| freeze::annotation(object, key) != old.and_then(|it| freeze::annotation(it, key));
+        if !is_definition || !freeze::ANNOTATIONS.iter().any(|it| differs(it)) {
+            return Ok(());
+        }
+        let GroupVersionResource { group, version, resource } = &self.resource;
+        let attributes = Attributes {
+            user: &self.user,
+            verb: "freeze",
+            target: access::Target::Resource {
+                group,
+                version: version.as_str(),
+                resource,
+                subresource: "",
+                namespace: "",
+                name: object::name(object),
+            },
+        };
         match self.authorizer.authorize(&attributes) {
             Verdict::Allow(_) => Ok(()),
             Verdict::Deny(reason) | Verdict::NoOpinion(reason) => {
@@ -259,6 +289,7 @@ impl Admit for Admitter {
             if old.is_none() {
                 self.check_creation()?;
             }
+            self.check_freeze(object, old)?;
             self.warn_of_conditions(object);
             let operation = if old.is_none() { Operation::Create } else { Operation::Update };
             if !self.admission.validates(&self.attributes(operation, target, &target.name, &Value::Null)) {

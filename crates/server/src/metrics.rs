@@ -7,6 +7,7 @@
 mod admission;
 mod fleet;
 mod labels;
+mod migration;
 mod peers;
 mod process;
 mod series;
@@ -33,7 +34,7 @@ use self::{
     process::Process,
     series::RequestSeries,
 };
-pub use self::{fleet::FleetSummary, series::RequestKey, work::WorkSeries};
+pub use self::{fleet::FleetSummary, migration::MigrationSeries, series::RequestKey, work::WorkSeries};
 
 /// `Content-Type` of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -69,6 +70,7 @@ pub struct Metrics {
     fleet: FleetSeries,
     peers: PeerSeries,
     work: WorkSeries,
+    migration: MigrationSeries,
     process: Process,
     before_render: Mutex<Vec<BeforeRender>>,
     /// Audit events that were written.
@@ -113,6 +115,7 @@ impl Metrics {
         let fleet = FleetSeries::register(r);
         let peers = PeerSeries::register(r);
         let work = WorkSeries::register(r);
+        let migration = MigrationSeries::register(r);
         let process = Process::register(r, clock.now());
         let audit_events = single(r, "apiserver_audit_event", "Audit events that were written");
         let tls_handshake_errors = single(r, "apiserver_tls_handshake_errors", "TLS handshakes that failed");
@@ -137,6 +140,7 @@ impl Metrics {
             fleet,
             peers,
             work,
+            migration,
             process,
             before_render: Mutex::default(),
             audit_events,
@@ -207,6 +211,11 @@ impl Metrics {
     /// What controllers in this process count.
     pub fn work(&self) -> &WorkSeries {
         &self.work
+    }
+
+    /// Migrations of stored objects.
+    pub fn migration(&self) -> &MigrationSeries {
+        &self.migration
     }
 
     /// Called before every rendering, to set what nobody counts along the way.

@@ -3,7 +3,7 @@
 //!
 //! Deliberately not here: when what is done ([`super::plan`]).
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use futures_util::future::BoxFuture;
 use meta::GroupResource;
@@ -190,6 +190,29 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Looks at how the objects behind `position` are stored.
     fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>>;
+
+    /// The resources whose objects are stored.
+    fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// The versions in which servers write now; more than one while they do not agree.
+    fn written<'a>(&'a self, _resource: &'a GroupResource) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// How many objects are stored in which version, where that can be counted.
+    fn stored<'a>(
+        &'a self,
+        _resource: &'a GroupResource,
+    ) -> BoxFuture<'a, Result<Option<BTreeMap<String, u64>>, Trouble>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// What discovery calls a version of a resource: its `storageVersionHash`.
+    fn hash<'a>(&'a self, _resource: &'a GroupResource, _version: &'a str) -> BoxFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(None))
+    }
 
     /// Ends when the agreement about some resource may have changed; may end too early.
     fn changed(&self) -> BoxFuture<'_, ()>;

@@ -36,6 +36,8 @@ labels! {
     RequestKind { request_kind: &'static str }
     AuthResult { result: &'static str }
     Resource { resource: String }
+    FailureClass { resource: String, class: &'static str }
+    MigrationStatus { resource: String, status: &'static str }
     Operation { operation: &'static str, r#type: String }
     Plugin { plugin: &'static str }
     AdmissionStep { name: String, operation: &'static str, rejected: &'static str, r#type: &'static str }

@@ -1,0 +1,666 @@
+//! Takes migrations through their phases.
+//!
+//! A pass works on one migration for a moment, then reads it again: people who pause, cancel or delete it do not wait.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{Stream, StreamExt, stream};
+use jiff::SignedDuration;
+use meta::{Value, object, time};
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::definition::{self, Pruned};
+use super::engine::{Agreement, Batch, Class, Engine, Evidence, Look, Task, Trouble};
+use super::pace::{DEFAULT_RATE, Pace};
+use super::plan::{Facts, Step, Wishes, plan};
+use super::request::{Api, FINALIZER, Migration};
+use super::state::{Phase, Run};
+use crate::api::Collection;
+use crate::changes::{Change, changes};
+use crate::error::{Chain, Error};
+use crate::events::{self, Record};
+use crate::run::Ctx;
+use crate::selection::Controller;
+use crate::work::{Next, work};
+
+/// Resources that are migrated at the same time.
+const AT_ONCE: usize = 5;
+/// How long a pass works before it reads its migration again.
+const SLICE: Duration = Duration::from_millis(700);
+/// The status is written at least this often while something changes.
+const FLUSH: Duration = Duration::from_secs(3);
+/// Keys in one step.
+const BATCH: usize = 500;
+/// How often all objects are looked at before it is given up.
+const MAX_PASSES: u32 = 10;
+/// Until the next look at a migration that waits.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// A resource may be announced a moment after its migration was made.
+const GRACE: SignedDuration = SignedDuration::from_secs(60);
+/// Until the next look for an API that the cluster does not have.
+const UNSERVED: Duration = Duration::from_secs(30);
+/// The same if the cluster did not say.
+const UNREACHED: Duration = Duration::from_millis(500);
+/// The freeze is looked after so often.
+const RENEW: Duration = Duration::from_secs(30);
+
+const WHO: &str = "storage-version-migrator";
+
+pub(crate) async fn run(ctx: Ctx) {
+    let Some(engine) = ctx.engine.clone() else { return std::future::pending().await };
+    let shared = Arc::new(Shared { ctx: ctx.clone(), engine, live: Mutex::default() });
+    let told = stream::select_all(Api::ALL.map(|it| told(&ctx, it).boxed()));
+    let moved = stream::unfold(Arc::clone(&shared), |shared| async {
+        let keys = shared.after_a_change().await;
+        Some((stream::iter(keys), shared))
+    });
+    let triggers = stream::select(told, moved.flatten().boxed());
+    work(ctx.counted(Controller::StorageVersionMigrator), AT_ONCE, triggers, |key| shared.pass(key)).await;
+}
+
+/// What changes of one kind of migrations, as soon as the cluster has that kind.
+fn told(ctx: &Ctx, api: Api) -> impl Stream<Item = String> + Send + use<> {
+    let client = ctx.client.clone();
+    let watched = async move {
+        served(&client, &api.collection()).await;
+        changes(&client, api.watched())
+    };
+    stream::once(watched).flatten().filter_map(move |it| {
+        let name = match it {
+            Change::Listed(it) | Change::Applied(it) | Change::Deleted(it) => Some(api.key(&it.name)),
+            Change::ListBegins | Change::ListEnds => None,
+        };
+        std::future::ready(name)
+    })
+}
+
+/// Waits until the cluster has a resource.
+pub(crate) async fn served(client: &kube::Client, collection: &Collection) {
+    while let Err(error) = collection.list(client, None).await {
+        let pause = if error.is(404) { UNSERVED } else { UNREACHED };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+struct Shared {
+    ctx: Ctx,
+    engine: Arc<dyn Engine>,
+    /// What is known beyond the status, by key.
+    live: Mutex<HashMap<String, Live>>,
+}
+
+/// A migration that this process works on.
+#[derive(Clone, Debug)]
+struct Live {
+    uid: String,
+    run: Run,
+    /// The status as it was last read or written: another one means that somebody else had a hand in it.
+    written: Value,
+    flushed: Instant,
+    pace: Pace,
+    /// Objects that were found not to be stored as wanted.
+    left: u64,
+    /// Steps that failed, one after the other.
+    n_setbacks: u32,
+    /// Whether the server refuses to move the storage version, as soon as that is known.
+    is_frozen: Option<bool>,
+    renewed: Instant,
+}
+
+impl Live {
+    fn of(migration: &Migration) -> Self {
+        let mut run = migration.run.clone();
+        if run.phase == Phase::Verifying {
+            // Half of a look at everything is none.
+            run.progress.position.clear();
+            run.evidence = None;
+        }
+        Self {
+            uid: object::uid(&migration.object).to_owned(),
+            run,
+            written: status_of(&migration.object),
+            flushed: Instant::now(),
+            pace: Pace::new(),
+            left: 0,
+            n_setbacks: 0,
+            is_frozen: None,
+            renewed: Instant::now(),
+        }
+    }
+}
+
+fn status_of(object: &Value) -> Value {
+    object.get("status").cloned().unwrap_or_default()
+}
+
+impl Shared {
+    /// Waits for a change of what servers agree on, and returns what it may concern.
+    async fn after_a_change(&self) -> Vec<String> {
+        self.engine.changed().await;
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.keys().cloned().collect()
+    }
+
+    fn take(&self, key: &str, migration: &Migration) -> Live {
+        let known = self.live.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let is_current = |it: &Live| {
+            it.uid == object::uid(&migration.object) && it.written == status_of(&migration.object)
+        };
+        known.filter(is_current).unwrap_or_else(|| Live::of(migration))
+    }
+
+    fn keep(&self, key: &str, live: Option<Live>) {
+        let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        match live {
+            Some(live) => drop(all.insert(key.to_owned(), live)),
+            None => drop(all.remove(key)),
+        }
+    }
+
+    /// Works on one migration for a moment.
+    async fn pass(&self, key: String) -> Result<Next, Error> {
+        let Some((api, name)) = Api::of_key(&key) else { return Ok(Next::OnChange) };
+        let Some(object) = api.collection().get(&self.ctx.client, name).await? else {
+            self.keep(&key, None);
+            return Ok(Next::OnChange);
+        };
+        let migration = Migration::read(api, object);
+        let mut work =
+            Work { shared: self, live: self.take(&key, &migration), wishes: migration.wishes(), migration };
+        let until = Instant::now() + SLICE;
+        let next = loop {
+            match work.step().await? {
+                Some(next) => break next,
+                None if Instant::now() >= until => break Next::After(Duration::ZERO),
+                None => {}
+            }
+        };
+        if work.live.flushed.elapsed() >= FLUSH && work.migration.run != work.live.run {
+            work.flush().await?;
+        }
+        let is_over = next == Next::OnChange;
+        self.keep(&key, (!is_over).then_some(work.live));
+        Ok(next)
+    }
+}
+
+/// One migration, for the length of a pass.
+struct Work<'a> {
+    shared: &'a Shared,
+    migration: Migration,
+    wishes: Wishes,
+    live: Live,
+}
+
+impl Work<'_> {
+    /// Does the next thing. `None` if another follows at once.
+    async fn step(&mut self) -> Result<Option<Next>, Error> {
+        let (agreement, ahead) = match self.surroundings().await? {
+            Ok(known) => known,
+            Err(why) => return self.set_back("Unavailable", &why).await,
+        };
+        let now = (self.shared.ctx.now)();
+        let is_old = self.migration.made().is_none_or(|it| it + GRACE < now);
+        let step = plan(Facts {
+            run: &self.live.run,
+            wishes: &self.wishes,
+            is_deleting: object::is_deleting(&self.migration.object),
+            holds: self.migration.has_finalizer(),
+            ahead: ahead.as_deref(),
+            agreement: &agreement,
+            is_old,
+        });
+        match step {
+            Step::Rest => Ok(Some(Next::OnChange)),
+            Step::Unwind => self.unwind().await,
+            Step::Wait { reason, message } => self.wait(reason, &message, LOOK_AGAIN).await,
+            Step::Begin { version, epoch } => self.begin(version, epoch).await,
+            Step::Freeze => self.freeze().await,
+            Step::Start => self.start().await,
+            Step::Rewrite => self.rewrite().await,
+            Step::Verify => self.verify().await,
+            Step::Prune => self.prune().await,
+            Step::End { phase, reason, message } => self.end(phase, reason, &message).await,
+        }
+    }
+
+    /// What the servers agree on, and who goes first; or why that cannot be told.
+    async fn surroundings(&self) -> Result<Result<(Agreement, Option<String>), String>, Error> {
+        let run = &self.live.run;
+        if run.phase.is_end() || object::is_deleting(&self.migration.object) {
+            return Ok(Ok((Agreement::Absent, None)));
+        }
+        let ahead = if run.phase.has_begun() { None } else { self.ahead().await? };
+        Ok(match self.shared.engine.agreement(&self.migration.resource).await {
+            Ok(agreement) => Ok((agreement, ahead)),
+            Err(Trouble::Gone) => Ok((Agreement::Absent, ahead)),
+            Err(trouble) => Err(trouble.to_string()),
+        })
+    }
+
+    /// The oldest migration of the same resource that has not ended, if it is not this one.
+    async fn ahead(&self) -> Result<Option<String>, Error> {
+        let mut first: Option<Migration> = None;
+        for api in Api::ALL {
+            let mut token = None;
+            loop {
+                let page = match api.collection().list(&self.shared.ctx.client, token.as_deref()).await {
+                    Err(error) if error.is(404) => break,
+                    page => page?,
+                };
+                let (items, next) = page.open();
+                let all = items.into_iter().map(|it| Migration::read(api, it));
+                for it in all.filter(|it| it.resource == self.migration.resource && !it.run.phase.is_end()) {
+                    if first.as_ref().is_none_or(|first| it.order() < first.order()) {
+                        first = Some(it);
+                    }
+                }
+                token = next;
+                if token.is_none() {
+                    break;
+                }
+            }
+        }
+        let is_other = |it: &Migration| (it.api, it.name()) != (self.migration.api, self.migration.name());
+        Ok(first.filter(is_other).map(|it| it.name().to_owned()))
+    }
+
+    /// Lets go of the definition and of the migration itself.
+    async fn unwind(&mut self) -> Result<Option<Next>, Error> {
+        definition::unfreeze(&self.shared.ctx, &self.migration).await?;
+        let others: Vec<&str> =
+            object::finalizers(&self.migration.object).into_iter().filter(|it| *it != FINALIZER).collect();
+        self.set_finalizers(&json!(others)).await?;
+        Ok(Some(Next::OnChange))
+    }
+
+    async fn set_finalizers(&self, finalizers: &Value) -> Result<(), Error> {
+        let Migration { api, object, .. } = &self.migration;
+        let version = object::resource_version(object);
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+        api.collection().patch(&self.shared.ctx.client, self.migration.name(), &patch).await
+    }
+
+    async fn wait(&mut self, reason: &str, message: &str, pause: Duration) -> Result<Option<Next>, Error> {
+        if (self.live.run.reason.as_str(), self.live.run.message.as_str()) != (reason, message) {
+            self.live.run.say(reason, message);
+            self.flush().await?;
+        }
+        Ok(Some(Next::After(pause)))
+    }
+
+    /// Something does not work now: it is tried again after a pause that grows.
+    async fn set_back(&mut self, reason: &str, why: &str) -> Result<Option<Next>, Error> {
+        let pause = Duration::from_millis(250 << self.live.n_setbacks.min(6));
+        self.live.n_setbacks += 1;
+        self.wait(reason, why, pause).await
+    }
+
+    async fn begin(&mut self, version: String, epoch: i64) -> Result<Option<Next>, Error> {
+        if !self.migration.has_finalizer() {
+            let mut finalizers = object::finalizers(&self.migration.object);
+            finalizers.push(FINALIZER);
+            self.set_finalizers(&json!(finalizers)).await?;
+            return Ok(Some(Next::After(Duration::ZERO)));
+        }
+        let is_again = self.live.run.phase.has_begun();
+        let now = time::format_time((self.shared.ctx.now)());
+        self.live.run = Run {
+            phase: Phase::Checking,
+            engine: self.shared.engine.name().to_owned(),
+            storage_version: version.clone(),
+            epoch,
+            start_time: self.live.run.start_time.take().or(Some(now)),
+            ..Run::default()
+        };
+        let message = if is_again {
+            format!("what servers store changed on the way: begins again for {version}")
+        } else {
+            format!("objects are to be stored as {version}")
+        };
+        self.live.run.say("Checking", &message);
+        info!(migration = self.migration.name(), resource = %self.migration.resource, version, "a migration begins");
+        self.tell(false, "MigrationStarted", &message).await;
+        self.flush().await?;
+        Ok(None)
+    }
+
+    /// The storage version of a definition stays what it is until the migration ends.
+    async fn freeze(&mut self) -> Result<Option<Next>, Error> {
+        let ctx = &self.shared.ctx;
+        let crd =
+            if self.wishes.is_whole() { definition::get(ctx, &self.migration.resource).await? } else { None };
+        let Some(crd) = crd else {
+            self.live.is_frozen = Some(true);
+            self.live.run.enter(Phase::Frozen, "NothingToFreeze", "");
+            self.flush().await?;
+            return Ok(None);
+        };
+        if !definition::freeze(ctx, &self.migration, &crd).await? {
+            let why = "another migration holds the definition";
+            return self.wait("Queued", why, LOOK_AGAIN).await;
+        }
+        let Some(crd) = definition::get(ctx, &self.migration.resource).await? else { return Ok(None) };
+        let is_frozen = definition::is_enforced(ctx, &crd).await?;
+        self.live.is_frozen = Some(is_frozen);
+        self.live.renewed = Instant::now();
+        let (reason, message) = if is_frozen {
+            ("Frozen", "changes of the storage version are refused until the migration ends")
+        } else {
+            ("NotEnforced", "changes of the storage version are not refused here, only noticed")
+        };
+        self.live.run.enter(Phase::Frozen, reason, message);
+        self.flush().await?;
+        Ok(None)
+    }
+
+    async fn start(&mut self) -> Result<Option<Next>, Error> {
+        self.begin_pass("Running", "objects are rewritten").await?;
+        Ok(None)
+    }
+
+    async fn begin_pass(&mut self, reason: &str, message: &str) -> Result<(), Error> {
+        self.live.run.enter(Phase::Running, reason, message);
+        self.live.run.begin_pass();
+        self.live.run.evidence = None;
+        self.live.left = 0;
+        self.live.pace = Pace::new();
+        self.flush().await
+    }
+
+    fn task(&self) -> Task {
+        let rate = self.rate();
+        // At a low rate a large step would come in one burst.
+        let batch =
+            if rate == 0 { BATCH } else { usize::try_from(rate / 4).unwrap_or(BATCH).clamp(10, BATCH) };
+        Task {
+            resource: self.migration.resource.clone(),
+            version: self.live.run.storage_version.clone(),
+            epoch: self.live.run.epoch,
+            namespaces: self.wishes.namespaces.clone(),
+            selector: self.wishes.selector.clone(),
+            dry_run: self.wishes.is_dry_run,
+            batch,
+        }
+    }
+
+    fn rate(&self) -> u64 {
+        self.wishes.rate.unwrap_or(DEFAULT_RATE)
+    }
+
+    async fn rewrite(&mut self) -> Result<Option<Next>, Error> {
+        self.renew_freeze().await?;
+        let task = self.task();
+        let position = self.live.run.progress.position.clone();
+        let batch = match self.shared.engine.rewrite(&task, &position).await {
+            Ok(batch) => batch,
+            Err(trouble) => return self.trouble(trouble).await,
+        };
+        self.live.n_setbacks = 0;
+        let rest = self.note(&batch);
+        let Batch { failures, next, .. } = batch;
+        self.live.run.note_failures(failures);
+        match next {
+            Some(next) => {
+                self.live.run.progress.position = next;
+                self.pause(rest).await
+            }
+            None => self.pass_is_over().await,
+        }
+    }
+
+    /// Counts what a step did; returns how long to rest.
+    fn note(&mut self, batch: &Batch) -> Duration {
+        let Batch { migrated, unchanged, ref failures, remaining, .. } = *batch;
+        let failed = failures.len() as u64;
+        let observe = &self.shared.ctx.observe;
+        let resource = self.migration.resource.to_string();
+        observe.migrated(&resource, migrated);
+        for failure in failures {
+            observe.migration_failure(&resource, failure.class.name());
+        }
+        self.live.pace.note(migrated + unchanged + failed);
+        let progress = &mut self.live.run.progress;
+        progress.note(migrated, unchanged, failed, remaining);
+        progress.estimate(self.live.pace.objects(), self.live.pace.millis(), (self.shared.ctx.now)());
+        observe.migration_remaining(&resource, progress.remaining, progress.objects_per_second);
+        self.live.pace.rest(self.rate())
+    }
+
+    /// Rests if that is short; a longer rest is none of this pass.
+    async fn pause(&mut self, rest: Duration) -> Result<Option<Next>, Error> {
+        if rest > SLICE {
+            return Ok(Some(Next::After(rest)));
+        }
+        tokio::time::sleep(rest).await;
+        Ok(None)
+    }
+
+    async fn pass_is_over(&mut self) -> Result<Option<Next>, Error> {
+        if self.wishes.is_dry_run {
+            let n = self.live.run.progress.migrated;
+            let message = format!("{n} objects would be looked at or rewritten; nothing was written");
+            return self.end(Phase::Succeeded, "DryRun", &message).await;
+        }
+        let failures = &self.live.run.failures;
+        if failures.is_empty() {
+            self.live.run.enter(Phase::Verifying, "Verifying", "all objects are looked at again");
+            self.live.left = 0;
+            self.live.run.evidence = None;
+            self.flush().await?;
+            return Ok(None);
+        }
+        let passes = |class: &str| ALL_CLASSES.iter().any(|it| it.name() == class && it.passes());
+        let words = self.live.run.failures_in_words();
+        if failures.iter().any(|it| passes(&it.class)) && self.live.run.progress.pass < MAX_PASSES {
+            let pause = Duration::from_millis(500 << self.live.run.progress.pass.min(6));
+            let message = format!("tried again: {words}");
+            // The failures of the last pass stay until there are others.
+            let failures = self.live.run.failures.clone();
+            self.live.run.enter(Phase::Running, "Retrying", &message);
+            self.live.run.begin_pass();
+            self.live.run.failures = failures;
+            self.flush().await?;
+            self.live.run.failures.clear();
+            return Ok(Some(Next::After(pause)));
+        }
+        self.end(Phase::Failed, "ObjectsFailed", &words).await
+    }
+
+    async fn verify(&mut self) -> Result<Option<Next>, Error> {
+        self.renew_freeze().await?;
+        let task = self.task();
+        let position = self.live.run.progress.position.clone();
+        let look = match self.shared.engine.verify(&task, &position).await {
+            Ok(look) => look,
+            Err(trouble) => return self.trouble(trouble).await,
+        };
+        self.live.n_setbacks = 0;
+        let Look { evidence, objects, left, failures, next } = look;
+        self.live.left += left;
+        self.live.pace.note(objects);
+        let message =
+            if self.is_frozen().await? { "" } else { "changes of the storage version were not refused" };
+        self.live.run.note_proof(evidence, objects, message, (self.shared.ctx.now)());
+        self.live.run.note_failures(failures);
+        match next {
+            Some(next) => {
+                self.live.run.progress.position = next;
+                let rest = self.live.pace.rest(self.rate());
+                self.pause(rest).await
+            }
+            None => self.is_verified().await,
+        }
+    }
+
+    async fn is_verified(&mut self) -> Result<Option<Next>, Error> {
+        if !self.live.run.failures.is_empty() {
+            let words = self.live.run.failures_in_words();
+            return self.end(Phase::Failed, "ObjectsFailed", &words).await;
+        }
+        let (left, pass) = (self.live.left, self.live.run.progress.pass);
+        if left > 0 && pass >= MAX_PASSES {
+            let message = format!("{left} objects are still stored in another version after {pass} passes");
+            return self.end(Phase::Failed, "StillChanging", &message).await;
+        }
+        if left > 0 {
+            let message = format!("{left} objects are stored in another version; once more");
+            self.begin_pass("Running", &message).await?;
+            return Ok(None);
+        }
+        self.live.run.enter(Phase::Pruning, "Verified", "every object is stored as wanted");
+        self.flush().await?;
+        Ok(None)
+    }
+
+    async fn prune(&mut self) -> Result<Option<Next>, Error> {
+        let proof = self.live.run.evidence.clone().unwrap_or_default();
+        let is_good = proof.kind != Evidence::SecondPassOneEndpoint.name() && proof.message.is_empty();
+        if !self.wishes.is_whole() {
+            let message = "only some objects were looked at: status.storedVersions stays as it is";
+            return self.end(Phase::Succeeded, "StorageVersionMigrationSucceeded", message).await;
+        }
+        if !is_good && !self.wishes.accepted.contains(&proof.kind) {
+            let message = format!(
+                "status.storedVersions stays as it is: the evidence is {}{}{}; annotate the migration with \
+                 convoy.dev/accept-evidence={} if that is enough",
+                proof.kind,
+                if proof.message.is_empty() { "" } else { ", and " },
+                proof.message,
+                proof.kind,
+            );
+            return self.end(Phase::Succeeded, "StorageVersionMigrationSucceeded", &message).await;
+        }
+        let (ctx, resource) = (&self.shared.ctx, &self.migration.resource);
+        match definition::prune(ctx, resource, &self.live.run.storage_version).await? {
+            Pruned::Done(versions) => {
+                let n = self.live.run.progress.total;
+                let version = &self.live.run.storage_version;
+                let mut message = format!("{n} objects are stored as {version}");
+                if !versions.is_empty() {
+                    message += &format!("; {} left status.storedVersions", versions.join(", "));
+                }
+                self.live.run.pruned_versions = versions;
+                self.end(Phase::Succeeded, "StorageVersionMigrationSucceeded", &message).await
+            }
+            Pruned::Moved(version) => {
+                let message = format!("the storage version became {version} on the way");
+                self.live.run.enter(Phase::Checking, "Moved", &message);
+                self.flush().await?;
+                Ok(Some(Next::After(Duration::from_millis(100))))
+            }
+            Pruned::Refused(why) if self.live.run.progress.pass < MAX_PASSES => {
+                self.begin_pass("Refused", &why).await?;
+                Ok(None)
+            }
+            Pruned::Refused(why) => self.end(Phase::Failed, "PruneRefused", &why).await,
+        }
+    }
+
+    /// Whether the storage version cannot move. Whoever goes on with a migration of another process asks anew.
+    async fn is_frozen(&mut self) -> Result<bool, Error> {
+        if let Some(known) = self.live.is_frozen {
+            return Ok(known);
+        }
+        let ctx = &self.shared.ctx;
+        let is_frozen = match definition::get(ctx, &self.migration.resource).await? {
+            Some(crd) if self.wishes.is_whole() => definition::is_enforced(ctx, &crd).await?,
+            _ => true,
+        };
+        self.live.is_frozen = Some(is_frozen);
+        Ok(is_frozen)
+    }
+
+    async fn renew_freeze(&mut self) -> Result<(), Error> {
+        if !self.wishes.is_whole() || self.live.renewed.elapsed() < RENEW {
+            return Ok(());
+        }
+        self.live.renewed = Instant::now();
+        let ctx = &self.shared.ctx;
+        if let Some(crd) = definition::get(ctx, &self.migration.resource).await? {
+            definition::freeze(ctx, &self.migration, &crd).await?;
+        }
+        Ok(())
+    }
+
+    /// A step could not be made.
+    async fn trouble(&mut self, trouble: Trouble) -> Result<Option<Next>, Error> {
+        match trouble {
+            // What the servers agree on now decides.
+            Trouble::Disagreement(_) => Ok(Some(Next::After(Duration::from_millis(100)))),
+            Trouble::Later(why) => self.set_back("Waiting", &why).await,
+            Trouble::Gone => {
+                let message = "the resource was removed on the way, and its objects with it";
+                self.end(Phase::Failed, "ResourceGone", message).await
+            }
+            Trouble::Never(why) => self.end(Phase::Failed, "NotSupported", &why).await,
+        }
+    }
+
+    /// Whatever was held is let go before anybody is told that it is over.
+    async fn end(&mut self, phase: Phase, reason: &str, message: &str) -> Result<Option<Next>, Error> {
+        definition::unfreeze(&self.shared.ctx, &self.migration).await?;
+        let now = (self.shared.ctx.now)();
+        let run = &mut self.live.run;
+        run.enter(phase, reason, message);
+        run.completion_time = Some(time::format_time(now));
+        run.progress.estimated_completion_time = None;
+        let began = run.start_time.as_deref().and_then(time::parse_time).unwrap_or(now);
+        let took = Duration::try_from(now.duration_since(began)).unwrap_or_default();
+        let resource = self.migration.resource.to_string();
+        if phase == Phase::Succeeded {
+            info!(migration = self.migration.name(), resource, message, "a migration succeeded");
+        } else {
+            warn!(migration = self.migration.name(), resource, reason, message, "a migration ended");
+        }
+        self.flush().await?;
+        self.shared.ctx.observe.migration_ended(&resource, phase.name(), took);
+        self.tell(phase != Phase::Succeeded, &format!("Migration{}", phase.name()), message).await;
+        Ok(None)
+    }
+
+    async fn tell(&self, is_warning: bool, reason: &str, message: &str) {
+        let record = Record { component: WHO, is_warning, reason, message };
+        events::record(&self.shared.ctx, self.migration.involved(), &record).await;
+    }
+
+    /// Writes the status. Somebody who changed the migration meanwhile is heard first.
+    async fn flush(&mut self) -> Result<(), Error> {
+        let Migration { api, object, .. } = &self.migration;
+        let mut written = object.clone();
+        written["status"] = self.migration.status(&self.live.run, (self.shared.ctx.now)());
+        let client = &self.shared.ctx.client;
+        let name = self.migration.name().to_owned();
+        let collection = api.collection();
+        match collection.replace_subresource(client, &name, "status", &written).await {
+            Ok(stored) => {
+                self.live.written = status_of(&stored);
+                self.live.flushed = Instant::now();
+                self.migration = Migration::read(*api, stored);
+                self.migration.run = self.live.run.clone();
+                Ok(())
+            }
+            Err(error) => {
+                warn!(migration = name, error = %Chain(&error), "the status of a migration could not be written");
+                Err(error)
+            }
+        }
+    }
+}
+
+const ALL_CLASSES: [Class; 8] = [
+    Class::Conflict,
+    Class::Denied,
+    Class::Forbidden,
+    Class::Invalid,
+    Class::Throttled,
+    Class::Transient,
+    Class::Undecodable,
+    Class::WebhookUnreachable,
+];

@@ -1,0 +1,261 @@
+//! Sees to it that stored objects are migrated when what servers store has changed (KEP-2343).
+//!
+//! # Flow
+//! For every stored resource there is a StorageState: which versions its objects may be stored in, and which is written
+//! now. Whenever that may have changed, the state is brought up to date, and a StorageVersionMigration made if there is
+//! something to migrate. Where objects are counted the count decides; elsewhere what was seen before.
+//!
+//! # Guarantees
+//! - Nothing is migrated while servers do not agree.
+//! - Migrations that people made are never deleted.
+//! - A version leaves the state only when it is known that nothing is stored in it.
+//!
+//! Deliberately not here: how objects are migrated ([`crate::migration`]).
+
+mod plan;
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{Stream, StreamExt, stream};
+use meta::{GroupResource, Value, object, time};
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use crate::api::Collection;
+use crate::changes::{Change, changes};
+use crate::error::Error;
+use crate::migration::engine::{Agreement, Engine, Trouble};
+use crate::migration::request::{Api, MADE_BY, Migration, TRIGGER};
+use crate::migration::{Phase, served};
+use crate::run::Ctx;
+use crate::selection::Controller;
+use crate::work::{Next, work};
+use plan::{Facts, Known, Made, State};
+
+/// Resources that are looked at at the same time.
+const AT_ONCE: usize = 4;
+/// All resources are looked at so often, whatever happens: heartbeats are due.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Changes come in groups: the last server of an upgrade moves many resources at once.
+const SETTLE: Duration = Duration::from_millis(200);
+
+const API_VERSION: &str = "migration.k8s.io/v1alpha1";
+
+pub(crate) async fn run(ctx: Ctx) {
+    let Some(engine) = ctx.engine.clone() else { return std::future::pending().await };
+    let trigger = Arc::new(Trigger { ctx: ctx.clone(), engine, known: Mutex::default() });
+    until_served(&ctx).await;
+    let moved = stream::unfold((Arc::clone(&trigger), true), |(trigger, is_first)| async move {
+        if !is_first {
+            let _ = tokio::time::timeout(PERIOD, trigger.engine.changed()).await;
+            tokio::time::sleep(SETTLE).await;
+        }
+        let resources = trigger.resources().await;
+        Some((stream::iter(resources), (trigger, false)))
+    });
+    let ended = stream::select_all(Api::ALL.map(|it| touched(&ctx, it).boxed()));
+    let triggers = stream::select(moved.flatten().boxed(), ended);
+    let counted = ctx.counted(Controller::StorageVersionTrigger);
+    work(counted, AT_ONCE, triggers, |key| trigger.pass(key)).await;
+}
+
+/// Waits until the cluster has StorageStates.
+async fn until_served(ctx: &Ctx) {
+    served(&ctx.client, &states()).await;
+}
+
+fn states() -> Collection {
+    Collection::cluster("migration.k8s.io", "v1alpha1", "storagestates")
+}
+
+/// The resources of migrations that change. Their names say nothing, so all are looked at that have one.
+fn touched(ctx: &Ctx, api: Api) -> impl Stream<Item = String> + Send + use<> {
+    let client = ctx.client.clone();
+    let reader = client.clone();
+    let watched = async move {
+        served(&client, &api.collection()).await;
+        changes(&client, api.watched())
+    };
+    stream::once(watched).flatten().filter_map(move |it| {
+        let name = match it {
+            Change::Applied(it) => Some(it.name),
+            _ => None,
+        };
+        let client = reader.clone();
+        async move {
+            let object = api.collection().get(&client, &name?).await.ok()??;
+            let migration = Migration::read(api, object);
+            // On the way it changes all the time, and nothing follows from that.
+            migration.run.phase.is_end().then(|| migration.resource.to_string())
+        }
+    })
+}
+
+struct Trigger {
+    ctx: Ctx,
+    engine: Arc<dyn Engine>,
+    /// Resources that this process has looked at.
+    known: Mutex<HashSet<String>>,
+}
+
+impl Trigger {
+    async fn resources(&self) -> Vec<String> {
+        match self.engine.resources().await {
+            Ok(resources) => resources.iter().map(ToString::to_string).collect(),
+            Err(trouble) => {
+                warn!(%trouble, "which resources are stored cannot be told");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn pass(&self, key: String) -> Result<Next, Error> {
+        let resource = GroupResource::from(key.as_str());
+        let later = |it: Trouble| Error::Unknown(it.to_string());
+        let agreement = match self.engine.agreement(&resource).await {
+            Err(Trouble::Gone) => Agreement::Absent,
+            other => other.map_err(later)?,
+        };
+        if agreement == Agreement::Absent {
+            return self.forget(&key).await;
+        }
+        let stored = self.engine.stored(&resource).await.map_err(later)?;
+        let written = self.engine.written(&resource).await;
+        let before = states().get(&self.ctx.client, &key).await?;
+        let state: Option<State> = before.as_ref().map(|it| {
+            let status = it.get("status").cloned().unwrap_or_default();
+            serde_json::from_value(status).unwrap_or_default()
+        });
+        let migrations = self.migrations(&resource).await?;
+        let is_first = !self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&key);
+        let plan = plan::plan(&Facts {
+            state: state.as_ref(),
+            agreement: &agreement,
+            written: &written,
+            stored: stored.as_ref(),
+            migrations: &migrations,
+            is_first,
+            now: (self.ctx.now)(),
+        });
+        for name in &plan.delete {
+            debug!(resource = key, migration = name, "a migration of ours is out of date");
+            match Api::External.collection().delete(&self.ctx.client, name).await {
+                Err(error) if !error.is(404) => return Err(error),
+                _ => {}
+            }
+        }
+        // First the state: should this end here, the next one finds that something is to be done.
+        if let Some(known) = plan.state {
+            self.write_state(&resource, before, known).await?;
+        }
+        if plan.create {
+            self.create(&resource, &agreement).await?;
+        }
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        Ok(Next::OnChange)
+    }
+
+    /// A resource that is gone needs no state: a new one of its name is another one.
+    async fn forget(&self, key: &str) -> Result<Next, Error> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        match states().delete(&self.ctx.client, key).await {
+            Err(error) if !error.is(404) => Err(error),
+            _ => Ok(Next::OnChange),
+        }
+    }
+
+    async fn migrations(&self, resource: &GroupResource) -> Result<Vec<Made>, Error> {
+        let mut made = Vec::new();
+        for api in Api::ALL {
+            let mut token = None;
+            loop {
+                let page = match api.collection().list(&self.ctx.client, token.as_deref()).await {
+                    Err(error) if error.is(404) => break,
+                    page => page?,
+                };
+                let (items, next) = page.open();
+                let all = items.into_iter().map(|it| Migration::read(api, it));
+                made.extend(all.filter(|it| it.resource == *resource).map(|it| describe(&it)));
+                token = next;
+                if token.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    async fn write_state(
+        &self,
+        resource: &GroupResource,
+        before: Option<Value>,
+        known: Known,
+    ) -> Result<(), Error> {
+        let name = resource.to_string();
+        let client = &self.ctx.client;
+        let mut object = match before {
+            Some(object) => object,
+            None => {
+                let spec = json!({"resource": {"group": &*resource.group, "resource": &*resource.resource}});
+                let fresh = json!({
+                    "apiVersion": API_VERSION, "kind": "StorageState", "metadata": {"name": name}, "spec": spec,
+                });
+                states().create(client, &fresh).await?;
+                let Some(made) = states().get(client, &name).await? else { return Ok(()) };
+                made
+            }
+        };
+        let mut hashes = Vec::with_capacity(known.persisted.len());
+        for version in &known.persisted {
+            hashes.push(self.hash(resource, version).await);
+        }
+        let state = State {
+            persisted_storage_version_hashes: hashes,
+            current_storage_version_hash: self.hash(resource, &known.current).await,
+            last_heartbeat_time: Some(time::format_time((self.ctx.now)())),
+            persisted_versions: known.persisted,
+            current_version: known.current,
+            evidence: known.evidence,
+        };
+        object["status"] = serde_json::to_value(state).map_err(Error::Unreadable)?;
+        states().replace_subresource(client, &name, "status", &object).await?;
+        Ok(())
+    }
+
+    async fn hash(&self, resource: &GroupResource, version: &str) -> String {
+        self.engine.hash(resource, version).await.unwrap_or_else(|| plan::UNKNOWN.to_owned())
+    }
+
+    async fn create(&self, resource: &GroupResource, agreement: &Agreement) -> Result<(), Error> {
+        let version = match agreement {
+            Agreement::Agreed { version, .. } => version.rsplit('/').next().unwrap_or_default(),
+            _ => "",
+        };
+        let (group, plural) = (&*resource.group, &*resource.resource);
+        let migration = json!({
+            "apiVersion": API_VERSION, "kind": "StorageVersionMigration",
+            "metadata": {"generateName": format!("{resource}-"), "labels": {MADE_BY: TRIGGER}},
+            "spec": {"resource": {"group": group, "version": version, "resource": plural}},
+        });
+        info!(%resource, version, "objects are to be migrated");
+        Api::External.collection().create(&self.ctx.client, &migration).await
+    }
+}
+
+fn describe(migration: &Migration) -> Made {
+    let run = &migration.run;
+    Made {
+        name: object::name(&migration.object).to_owned(),
+        is_own: migration.is_made_by_trigger(),
+        is_ended: run.phase.is_end() || object::is_deleting(&migration.object),
+        has_succeeded: run.phase == Phase::Succeeded,
+        is_whole: migration.is_whole(),
+        version: run.storage_version.clone(),
+        completed: run.completion_time.as_deref().and_then(time::parse_time),
+        evidence: run.evidence.clone(),
+    }
+}

@@ -1,0 +1,144 @@
+//! Migrations on this server's own store: what the migrator asks for, in the registry's words.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use controllers::migration::engine::{
+    Agreement, Batch, Class, Engine, Evidence, Failure, Look, Task, Trouble,
+};
+use futures_util::future::BoxFuture;
+use meta::{GroupResource, GroupVersion, selector::LabelSelector};
+use registry::{
+    Registry,
+    rewrite::{Rewrite, RewriteError, Rewritten},
+};
+
+/// Rewrites in the store of one server.
+pub(crate) struct InStore(pub(crate) Arc<Registry>);
+
+impl Engine for InStore {
+    fn name(&self) -> &'static str {
+        "InStore"
+    }
+
+    fn agreement<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Result<Agreement, Trouble>> {
+        Box::pin(async move {
+            match self.0.agreement(resource) {
+                Ok((version, epoch)) => {
+                    Ok(Agreement::Agreed { version, epoch: i64::try_from(epoch).unwrap_or(i64::MAX) })
+                }
+                Err(RewriteError::Disagreement(why)) => Ok(Agreement::Open(why)),
+                Err(RewriteError::Unknown) => Ok(Agreement::Absent),
+                Err(RewriteError::Unavailable(why)) => Err(Trouble::Later(why)),
+            }
+        })
+    }
+
+    fn rewrite<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Batch, Trouble>> {
+        Box::pin(async move {
+            let done = self.0.rewrite(&order(task)?, position).await.map_err(trouble)?;
+            let Rewritten { rewritten, unchanged, next, remaining, .. } = done;
+            let failures = failures(done.raced, done.failed, done.unreadable);
+            Ok(Batch { migrated: rewritten, unchanged, failures, next, remaining: Some(remaining) })
+        })
+    }
+
+    fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>> {
+        Box::pin(async move {
+            let seen = self.0.look_at_stored(&order(task)?, position).await.map_err(trouble)?;
+            let Rewritten { rewritten, unchanged, next, .. } = seen;
+            let failures = failures(seen.raced, seen.failed, seen.unreadable);
+            let objects = rewritten + unchanged + failures.len() as u64;
+            Ok(Look { evidence: Evidence::StoreScan, objects, left: rewritten, failures, next })
+        })
+    }
+
+    fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {
+        let kinds = self.0.kinds().all();
+        let stored = kinds.into_iter().filter(|it| it.collection().is_some());
+        // Resources that share their keys share what is agreed on, too.
+        let named = stored.filter(|it| it.resource == it.definition.record).map(|it| it.resource.clone());
+        Box::pin(std::future::ready(Ok(named.collect())))
+    }
+
+    fn written<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Vec<String>> {
+        let fence = self.0.station().fence(resource);
+        let entries = fence.iter().flat_map(|it| &it.record.entries).map(|it| it.encoding.to_string());
+        let versions: BTreeSet<String> = entries.collect();
+        Box::pin(std::future::ready(versions.into_iter().collect()))
+    }
+
+    fn stored<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+    ) -> BoxFuture<'a, Result<Option<BTreeMap<String, u64>>, Trouble>> {
+        Box::pin(async move {
+            let counts = self.0.stored_versions(resource).await;
+            let counts = counts.map_err(|it| Trouble::Later(it.message))?;
+            Ok(counts.map(|it| it.into_iter().map(|(version, n)| (version.to_string(), n)).collect()))
+        })
+    }
+
+    fn hash<'a>(&'a self, resource: &'a GroupResource, version: &'a str) -> BoxFuture<'a, Option<String>> {
+        let kind = self.0.kinds().get(resource);
+        let hash = kind
+            .zip(GroupVersion::parse(version))
+            .map(|(kind, version)| catalog::discovery::storage_version_hash(&version, &kind.definition.kind));
+        Box::pin(std::future::ready(hash))
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let station = self.0.station();
+            let seen = (station.moves(), station.memberships());
+            station.until(|it| (it.moves(), it.memberships()) != seen).await;
+        })
+    }
+}
+
+fn order(task: &Task) -> Result<Rewrite, Trouble> {
+    let selector = LabelSelector::parse(&task.selector);
+    let selector = selector.map_err(|it| Trouble::Never(format!("the selector cannot be read: {it}")))?;
+    Ok(Rewrite {
+        resource: task.resource.clone(),
+        version: task.version.clone(),
+        epoch: u64::try_from(task.epoch).unwrap_or_default(),
+        namespaces: task.namespaces.clone(),
+        selector,
+        dry_run: task.dry_run,
+        limit: task.batch,
+    })
+}
+
+fn trouble(error: RewriteError) -> Trouble {
+    match error {
+        RewriteError::Disagreement(why) => Trouble::Disagreement(why),
+        RewriteError::Unknown => Trouble::Gone,
+        RewriteError::Unavailable(why) => Trouble::Later(why),
+    }
+}
+
+fn failures(
+    raced: Vec<String>,
+    failed: Vec<(String, String)>,
+    unreadable: Vec<(String, String)>,
+) -> Vec<Failure> {
+    let raced = raced.into_iter().map(|object| Failure {
+        class: Class::Conflict,
+        object,
+        message: "somebody else wrote it at the same moment".to_owned(),
+    });
+    let failed = failed.into_iter().map(|(object, message)| {
+        let is_webhook = message.starts_with("conversion webhook");
+        let class = if is_webhook { Class::WebhookUnreachable } else { Class::Undecodable };
+        Failure { class, object, message }
+    });
+    let unreadable = unreadable.into_iter().map(|(object, message)| Failure {
+        class: Class::Undecodable,
+        object,
+        message,
+    });
+    raced.chain(failed).chain(unreadable).collect()
+}
