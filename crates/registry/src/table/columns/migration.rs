@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::table::columns::testing::expect_cells;
 
-    fn migration(status: Value) -> Value {
+    fn migration(status: &Value) -> Value {
         let resource = json!({"group": "example.com", "resource": "widgets"});
         json!({"metadata": {"name": "m"}, "spec": {"resource": resource}, "status": status})
     }
@@ -99,14 +99,14 @@ mod tests {
             "StoreScan",
             "3 are denied"
         ]);
-        expect_cells(MIGRATIONS, &migration(status), &row);
+        expect_cells(MIGRATIONS, &migration(&status), &row);
     }
 
     #[test]
     fn a_migration_that_nobody_touched_is_pending() {
         let row =
             |resource: &str| json!(["m", resource, "Pending", "<none>", null, null, "<unknown>", "", "", ""]);
-        expect_cells(MIGRATIONS, &migration(json!({})), &row("widgets.example.com"));
+        expect_cells(MIGRATIONS, &migration(&json!({})), &row("widgets.example.com"));
         let core = json!({"metadata": {"name": "m"}, "spec": {"resource": {"resource": "pods"}}});
         expect_cells(MIGRATIONS, &core, &row("pods"));
     }
@@ -116,7 +116,7 @@ mod tests {
         let conditions = |kinds: &[(&str, &str)]| -> Value {
             let conditions: Vec<Value> =
                 kinds.iter().map(|(kind, status)| json!({"type": kind, "status": status})).collect();
-            migration(json!({ "conditions": conditions }))
+            migration(&json!({ "conditions": conditions }))
         };
         assert_eq!(state(&conditions(&[("Running", "True")])), "Running");
         assert_eq!(state(&conditions(&[("Running", "True"), ("Failed", "True")])), "Failed");
