@@ -4,7 +4,7 @@ Usage: from-facts.py kubernetes-api-lifecycle.json > resources.txt
 
 The facts (kinds, scopes, verbs, releases, storage versions) were read from the tags of kubernetes/kubernetes
 by the project; this only cuts them down to releases 1.30 to 1.36 and writes them in the form table.rs reads.
-Departures from the facts are the three tables below.
+Departures from the facts are the tables below.
 """
 
 import json
@@ -12,8 +12,32 @@ import sys
 
 FIRST, LAST = 30, 36
 ALL = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+EVERY_RELEASE = [f"1.{FIRST}", f"1.{LAST}"]
+
+
+def own(group, resource, kind, version, prefix):
+    """A resource that is not upstream's, or not as it is there, in the form of the facts."""
+    facts = {"available": EVERY_RELEASE, "defaultServed": [EVERY_RELEASE], "verbs": ALL, "deprecated": None}
+    return {
+        "group": group, "resource": resource, "kind": kind, "singular": kind.lower(), "namespaced": False,
+        "shortNames": [], "categories": [], "etcdPrefix": prefix, "versions": {version: facts},
+        "storageVersion": [[f"1.{FIRST}", version]], "subresources": {"status": {"verbs": ["get", "patch", "update"]}},
+    }
+
+
+# Of migrations one version is served in every release: the older one that upstream had until 1.34 was never on.
+OWN = {
+    f"{it['resource']}.{it['group']}": it for it in (
+        own("migration.k8s.io", "storagestates", "StorageState", "v1alpha1",
+            "/registry/migration.k8s.io/storagestates/"),
+        own("migration.k8s.io", "storageversionmigrations", "StorageVersionMigration", "v1alpha1",
+            "/registry/migration.k8s.io/storageversionmigrations/"),
+        own("storagemigration.k8s.io", "storageversionmigrations", "StorageVersionMigration", "v1beta1",
+            "/registry/storageversionmigrations/"),
+    )
+}
 # Ours: served in every release, whatever the flags say.
-CONVOY = {"storageversions.internal.apiserver.k8s.io"}
+CONVOY = {"storageversions.internal.apiserver.k8s.io", *OWN}
 # Stored otherwise than upstream does: upstream pins CRDs to a version that nobody serves.
 STORED = {"customresourcedefinitions.apiextensions.k8s.io": [["1.19", "v1"]]}
 # What the server tells users of a deprecated version and the facts leave out.
@@ -115,7 +139,7 @@ def main():
     facts = json.load(open(sys.argv[1]))
     print("# The built-in resources of Kubernetes 1.30 to 1.36; the form is described in src/table.rs.")
     prefixes = {}
-    for name, resource in sorted(facts["resources"].items(), key=lambda it: (it[1]["group"], it[1]["resource"])):
+    for name, resource in sorted((facts["resources"] | OWN).items(), key=lambda it: (it[1]["group"], it[1]["resource"])):
         if served(resource):
             first = prefixes.setdefault(resource.get("etcdPrefix") or name, name)
             write(name, resource, "" if first == name else first)

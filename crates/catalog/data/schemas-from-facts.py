@@ -1,9 +1,9 @@
 """Makes schemas.txt: what the built-in kinds of Kubernetes 1.30 to 1.36 look like.
 
-Usage: schemas-from-facts.py protobuf-facts.json merge-facts.json resources.txt pointers.txt go-fields.txt k8s-openapi/src > schemas.txt
+Usage: schemas-from-facts.py protobuf-facts.json merge-facts.json resources.txt pointers.txt go-fields.txt own-types.txt k8s-openapi/src > schemas.txt
 
 The facts (messages, field numbers, types, the releases that have them; list types and merge keys) were read from
-the tags of kubernetes/kubernetes by the project. The last argument is the source of the k8s-openapi crate 0.29: from
+the tags of kubernetes/kubernetes by the project; own-types.txt has what is ours. The last argument is the source of the k8s-openapi crate 0.29: from
 it come the names that differ between JSON and protobuf, the messages that JSON shows as part of others, and which
 fields are required. The form of the output is described in src/schemas/read.rs.
 """
@@ -98,6 +98,20 @@ def read_pointers(path):
     """{"PACKAGE.TYPE FIELD"}"""
     rows = (line.split() for line in open(path, encoding="utf-8") if not line.startswith("#"))
     return {f"{row[0]} {field}" for row in rows for field in row[1:]}
+
+
+def read_own(path):
+    """{package: (its line, {type: (its line, [lines of fields])})}"""
+    packages = {}
+    for line in open(path, encoding="utf-8").read().splitlines():
+        words = line.split()
+        if line.startswith("package"):
+            types = packages.setdefault(words[2], (line, {}))[1]
+        elif line.startswith("type"):
+            fields = types.setdefault(words[1], (line, []))[1]
+        elif line.startswith(" "):
+            fields.append(line)
+    return packages
 
 
 class Facts:
@@ -249,7 +263,12 @@ class Writer:
         return lines + [self.field(message, it) for it in sorted(facts.messages[message])]
 
 
-def kinds_of(resources, messages):
+def with_own(lines, own):
+    """The lines of a type of Kubernetes, with what is added to it."""
+    return [lines[0], *sorted(lines[1:] + own, key=lambda it: (it.split()[1] != "0", it))]
+
+
+def kinds_of(resources, messages, own):
     """The messages of all kinds and their lists, and the group and version of each package."""
     kinds, packages, group, kind = set(MORE), {}, "", ""
     rows = open(resources, encoding="utf-8").read().splitlines()
@@ -262,7 +281,7 @@ def kinds_of(resources, messages):
             found = [it for it in (f"k8s.io.api.{short}.{words[1]}", *(
                 f"k8s.io.{it}.pkg.apis.{short}.{words[1]}" for it in ("apiextensions_apiserver", "kube_aggregator")))
                 if f"{it}.{kind}" in messages]
-            if not found:
+            if not found and f"io.k8s.api.{short}.{words[1]}" not in own:
                 print(f"no message for {group} {words[1]} {kind}", file=sys.stderr)
             for package in found:
                 packages[package] = (group or "-", words[1])
@@ -288,21 +307,28 @@ def reach(facts, kinds):
 
 
 def main():
-    protobuf, merge, resources, pointers, go_fields, openapi = sys.argv[1:]
+    protobuf, merge, resources, pointers, go_fields, own_types, openapi = sys.argv[1:]
     facts = Facts(json.load(open(protobuf)), json.load(open(merge)), read_pointers(pointers),
                   read_go_fields(go_fields), read_openapi(openapi))
-    kinds, packages = kinds_of(resources, facts.messages)
+    own = read_own(own_types)
+    kinds, packages = kinds_of(resources, facts.messages, own)
     writer = Writer(facts)
-    by_package = {}
+    # Line of the package, and the lines of its types, by name.
+    written = {package: (line, {name: [head, *fields] for name, (head, fields) in types.items()})
+               for package, (line, types) in own.items()}
     for message in reach(facts, kinds):
-        by_package.setdefault(message.rsplit(".", 1)[0], []).append(message)
+        package, short = message.rsplit(".", 1)
+        group, version = packages.get(package, ("-", "-"))
+        line = f"package {writer.alias(package)} {open_name(package)} {group} {version}"
+        types = written.setdefault(open_name(package), (line, {}))[1]
+        lines = writer.type(message, message in kinds)
+        types[short] = with_own(lines, types[short][1:]) if short in types else lines
     print("# The types of the built-in kinds, Kubernetes 1.30 to 1.36; the form is described in src/schemas/read.rs.")
     print("# Made by schemas-from-facts.py.")
-    for package in sorted(by_package):
-        group, version = packages.get(package, ("-", "-"))
-        print(f"package {writer.alias(package)} {open_name(package)} {group} {version}")
-        for message in sorted(by_package[package]):
-            print("\n".join(writer.type(message, message in kinds)))
+    for _, (line, types) in sorted(written.items()):
+        print(line)
+        for _, lines in sorted(types.items()):
+            print("\n".join(lines))
 
 
 main()

@@ -210,6 +210,8 @@ const PRIORITIES: &[(&str, u32)] = &[
     ("internal.apiserver.k8s.io", 16000),
     ("resource.k8s.io", 15900),
     ("storagemigration.k8s.io", 15800),
+    // Ours.
+    ("migration.k8s.io", 15700),
 ];
 
 fn list_groups(index: &HashMap<Arc<str>, Vec<VersionIndex>>) -> Vec<Group> {

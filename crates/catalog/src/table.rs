@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_shipped_table_reads_and_names_only_known_gates() {
         let rows = parse(RESOURCES).unwrap();
-        assert_eq!(rows.len(), 80);
+        assert_eq!(rows.len(), 82);
         for gate in rows.iter().flat_map(|row| &row.subresources).filter_map(|it| it.gate) {
             assert!(Gate::parse(gate).is_some(), "{gate}");
         }

@@ -6,12 +6,14 @@
 
 mod advice;
 mod choices;
+mod conditions;
 mod config;
 mod cron;
 mod event;
 mod fixed;
 mod lease;
 mod limits;
+mod migration;
 mod namespace;
 mod pods;
 mod priority_class;
@@ -65,6 +67,9 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
             custom::rules::validate(object, &mut errors);
         }
         ("coordination.k8s.io", "leases") => lease::validate(object, &mut errors),
+        (group @ ("migration.k8s.io" | "storagemigration.k8s.io"), resource) => {
+            migration::validate(group, resource, object, &mut errors);
+        }
         ("rbac.authorization.k8s.io", resource) => rbac::validate(resource, object, &mut errors),
         ("scheduling.k8s.io", "priorityclasses") => priority_class::validate(object, &mut errors),
         ("" | "apps" | "batch", resource) => workloads::validate(resource, object, &mut errors),
@@ -97,6 +102,13 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
             custom::rules::validate_status(new, &mut errors);
         }
         ("coordination.k8s.io", "leases", "") => lease::validate(new, &mut errors),
+        (group @ ("migration.k8s.io" | "storagemigration.k8s.io"), resource, "") => {
+            migration::validate_changed(group, resource, new, old, &mut errors);
+        }
+        ("migration.k8s.io", _, "status") => migration::validate_status(new, &mut errors),
+        ("storagemigration.k8s.io", _, "status") => {
+            migration::validate_final_status(new, old, &mut errors);
+        }
         ("rbac.authorization.k8s.io", resource, "") => {
             rbac::validate_changed(resource, new, old, &mut errors)
         }

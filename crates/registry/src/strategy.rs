@@ -203,7 +203,7 @@ fn has_generation(group: &str, resource: &str) -> bool {
             | ("policy", "poddisruptionbudgets")
             | ("discovery.k8s.io", "endpointslices")
             | ("scheduling.k8s.io", "priorityclasses" | "workloads" | "podgroups")
-            | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
+            | ("admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io" | "migration.k8s.io", _)
             | ("apiextensions.k8s.io", "customresourcedefinitions")
             | ("resource.k8s.io", "deviceclasses" | "resourceslices" | "devicetaintrules")
     )
@@ -236,6 +236,7 @@ fn needs_resource_version(group: &str, resource: &str) -> bool {
                 | "admissionregistration.k8s.io"
                 | "apiextensions.k8s.io"
                 | "internal.apiserver.k8s.io"
+                | "migration.k8s.io"
                 | "storagemigration.k8s.io",
             _
         ) | ("node.k8s.io", "runtimeclasses")

@@ -116,6 +116,7 @@ fn groups_come_in_upstreams_order_and_custom_ones_after_them() {
             "internal.apiserver.k8s.io",
             "resource.k8s.io",
             "storagemigration.k8s.io",
+            "migration.k8s.io",
             "a.example",
             "diff.example",
         ]

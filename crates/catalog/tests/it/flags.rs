@@ -30,6 +30,11 @@ fn a_group_or_version_that_never_existed_is_refused() {
         ("nope/v1=true,nope/v2=true", "unknown api groups nope"),
         ("apps/v7=true", "group version apps/v7 that has not been registered"),
         ("/v2=true", "group version v2 that has not been registered"),
+        // Upstream had it until 1.34, never on by itself.
+        (
+            "storagemigration.k8s.io/v1alpha1=true",
+            "group version storagemigration.k8s.io/v1alpha1 that has not been registered",
+        ),
     ] {
         assert_eq!(catalog(36, runtime_config, "").unwrap_err().to_string(), text);
     }
@@ -77,9 +82,19 @@ fn the_betas_that_were_on_can_be_switched_off() {
 #[test]
 fn our_own_resources_cannot_be_switched_off() {
     for minor in 30..=36 {
-        let catalog = catalog(minor, "api/all=false,internal.apiserver.k8s.io/v1alpha1=false", "").unwrap();
-        assert!(serves(&catalog, "internal.apiserver.k8s.io/v1alpha1/storageversions"));
-        assert_eq!(catalog.definitions().len(), 1);
+        let off = "api/all=false,internal.apiserver.k8s.io/v1alpha1=false,migration.k8s.io/v1alpha1=false,\
+                   storagemigration.k8s.io/v1beta1=false";
+        let catalog = catalog(minor, off, "").unwrap();
+        let served: Vec<_> = catalog.served().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            served,
+            [
+                "internal.apiserver.k8s.io/v1alpha1/storageversions",
+                "migration.k8s.io/v1alpha1/storagestates",
+                "migration.k8s.io/v1alpha1/storageversionmigrations",
+                "storagemigration.k8s.io/v1beta1/storageversionmigrations",
+            ]
+        );
         assert!(!catalog.has_group(""));
     }
 }

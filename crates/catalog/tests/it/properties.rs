@@ -29,10 +29,28 @@ fn golden(minor: u16) -> BTreeMap<&'static str, Vec<&'static str>> {
     types
 }
 
-/// What StorageVersions show beyond upstream's.
-const OWN: [(&str, &[&str]); 2] = [
+/// What StorageVersions and migrations show beyond upstream's.
+const OWN: [(&str, &[&str]); 3] = [
     ("io.k8s.api.apiserverinternal.v1alpha1.ServerStorageVersion", &["preferredVersion"]),
     ("io.k8s.api.apiserverinternal.v1alpha1.StorageVersionStatus", &["epoch", "selectedVersion"]),
+    (
+        "io.k8s.api.storagemigration.v1beta1.StorageVersionMigrationStatus",
+        &[
+            "completionTime",
+            "engine",
+            "epoch",
+            "evidence",
+            "failures",
+            "lastUpdateTime",
+            "message",
+            "phase",
+            "progress",
+            "prunedVersions",
+            "reason",
+            "startTime",
+            "storageVersion",
+        ],
+    ),
 ];
 
 fn known(object: &ObjectType) -> Vec<&str> {

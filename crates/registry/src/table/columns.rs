@@ -6,6 +6,7 @@ mod autoscaling;
 mod config;
 mod control;
 mod devices;
+mod migration;
 mod network;
 mod pod;
 mod storage;
@@ -187,7 +188,8 @@ fn cluster(group: &str, resource: &str) -> &'static [Column] {
         ("rbac.authorization.k8s.io", "rolebindings") => config::ROLE_BINDINGS,
         ("rbac.authorization.k8s.io", "clusterrolebindings") => config::CLUSTER_ROLE_BINDINGS,
         ("internal.apiserver.k8s.io", "storageversions") => config::STORAGE_VERSIONS,
-        ("storagemigration.k8s.io", "storageversionmigrations") => control::MIGRATIONS,
+        ("migration.k8s.io" | "storagemigration.k8s.io", "storageversionmigrations") => migration::MIGRATIONS,
+        ("migration.k8s.io", "storagestates") => migration::STATES,
         ("scheduling.k8s.io", "priorityclasses") => config::PRIORITY_CLASSES,
         ("node.k8s.io", "runtimeclasses") => config::RUNTIME_CLASSES,
         ("certificates.k8s.io", "certificatesigningrequests") => control::SIGNING_REQUESTS,

@@ -12,6 +12,7 @@ mod edges;
 mod harness;
 mod large;
 mod lists;
+mod migrations;
 mod pods;
 mod protobuf;
 mod recorded;

@@ -144,6 +144,14 @@ fn lease() -> Value {
     })
 }
 
+/// Upstream has no protobuf for this kind; ours has.
+fn migration() -> Value {
+    json!({
+        "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration", "metadata": {"name": "a"},
+        "spec": {"resource": {"group": "example.com", "version": "v1", "resource": "widgets"}},
+    })
+}
+
 /// Everything that was sent is in what came back.
 #[track_caller]
 fn assert_has(object: &Value, sent: &Value, path: &str) {
@@ -168,6 +176,11 @@ async fn objects_live_their_whole_life_in_protobuf() {
             "/apis/coordination.k8s.io/v1/namespaces/default/leases",
             lease(),
             json!({"spec": {"leaseDurationSeconds": 15}}),
+        ),
+        (
+            "/apis/migration.k8s.io/v1alpha1/storageversionmigrations",
+            migration(),
+            json!({"spec": {"continueToken": "next"}}),
         ),
     ] {
         let path = format!("{collection}/a");

@@ -185,13 +185,6 @@ pub(super) const COMPONENT_STATUSES: &[Column] = &[
         at(healthy(it).unwrap_or(&Value::Null), &["error"])
     }),
 ];
-pub(super) const MIGRATIONS: &[Column] = &[
-    Column { format: "", ..NAME },
-    text("Resource", "Fully qualified resource to migrate", |it, _| {
-        let resource = found(it, &["spec", "resource"]).unwrap_or(&Value::Null);
-        json!(format!("{}.{}", shown(resource, &["resource"]), shown(resource, &["group"])))
-    }),
-];
 pub(super) const API_SERVICES: &[Column] = &[
     NAME,
     text("Service", "The reference to the service that hosts this API endpoint.", |it, _| {
