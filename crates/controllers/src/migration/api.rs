@@ -78,7 +78,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let (poll, request_limit) = (Duration::from_secs(30), Duration::from_secs(60));
+        let (poll, request_limit) = (Duration::from_secs(30), Duration::from_secs(30));
         Self { at_once: 16, rate: 0, poll, request_limit }
     }
 }
@@ -93,8 +93,10 @@ pub struct ApiEngine {
 }
 
 impl ApiEngine {
-    /// Asks these. The first is the one that rewrites; all verify.
-    pub fn new(endpoints: Vec<Endpoint>, reach: Reach, settings: Settings) -> Self {
+    /// Asks these. The first by name is the one that rewrites; all verify.
+    pub fn new(mut endpoints: Vec<Endpoint>, reach: Reach, settings: Settings) -> Self {
+        // Positions and epochs must not depend on the order in which somebody happened to list them.
+        endpoints.sort_by(|a, b| a.name.cmp(&b.name));
         Self { endpoints, reach, settings, pace: Pace::new(settings.at_once, settings.rate) }
     }
 

@@ -23,6 +23,12 @@ pub struct State {
     pub objects: BTreeMap<(String, String), Widget>,
     /// What each server writes; `None` if it does not answer.
     pub servers: BTreeMap<&'static str, Option<&'static str>>,
+    /// Servers that write another version than they say.
+    pub lagging: BTreeMap<&'static str, &'static str>,
+    /// Patches are not answered.
+    pub is_hanging: bool,
+    /// The status of the StorageVersion, if there is one.
+    pub storage: Option<Value>,
     /// The definition: its storage version, and what may be stored. Without it there is no resource.
     pub definition: Option<(&'static str, Vec<&'static str>)>,
     pub description: &'static str,
@@ -31,7 +37,7 @@ pub struct State {
     pub verbs: Vec<&'static str>,
     pub has_status: bool,
     pub is_webhook_down: bool,
-    /// The rights that are missing: `patch`, `list`, `crd`.
+    /// The rights that are missing: `patch`, `status`, `list`, `crd`. With `status-for-now`, the status answers 503.
     pub forbidden: Vec<&'static str>,
     /// So many continued lists have expired, with or without a way to go on.
     pub expired: Vec<Expiry>,
@@ -39,7 +45,7 @@ pub struct State {
     pub throttled: (usize, u64),
     /// Somebody else writes an object just before so many of the patches arrive.
     pub others: usize,
-    /// Patches that are answered, and not done.
+    /// Everything asked, and by when it was answered.
     pub log: Vec<(Instant, String)>,
     active: usize,
     pub most_active: usize,
@@ -72,6 +78,9 @@ impl Cluster {
             revision: 1,
             objects: BTreeMap::new(),
             servers: [("a", Some("v2"))].into(),
+            lagging: BTreeMap::new(),
+            is_hanging: false,
+            storage: None,
             definition: Some(("v2", vec!["v1", "v2"])),
             description: "",
             served: vec!["v2", "v1"],
@@ -103,7 +112,7 @@ impl Cluster {
         cluster
     }
 
-    /// An engine that asks every server, or only the first as if it were a load balancer.
+    /// An engine that asks every server.
     pub fn engine(&self, reach: Reach, settings: Settings) -> ApiEngine {
         let names: Vec<&'static str> = self.with(|it| it.servers.keys().copied().collect());
         let endpoint = |name: &'static str| {
@@ -128,6 +137,9 @@ impl Cluster {
             it.most_active = it.most_active.max(it.active);
         });
         tokio::time::sleep(Duration::from_millis(5)).await;
+        if parts.method == "PATCH" && self.with(|it| it.is_hanging) {
+            std::future::pending::<()>().await;
+        }
         let (code, retry_after, answer) = self.with(|state| {
             state.active -= 1;
             state.log.push((Instant::now(), format!("{} {} {}", server, parts.method, parts.uri)));
@@ -135,6 +147,8 @@ impl Cluster {
                 None => (0, None, Value::Null),
                 Some(writes) => {
                     let query = parts.uri.query().unwrap_or_default();
+                    let really = state.lagging.get(server).copied().unwrap_or(writes);
+                    let writes = if parts.method == "PATCH" { really } else { writes };
                     state.answer(writes, parts.method.as_str(), parts.uri.path(), query, &body)
                 }
             }
@@ -189,6 +203,14 @@ impl State {
             "/apis/example.com/v1" | "/apis/example.com/v2" => ok(self.resources(writes)),
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com" => {
                 self.show_definition()
+            }
+            "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/example.com.widgets" => {
+                match &self.storage {
+                    Some(status) => {
+                        ok(json!({"metadata": {"uid": "s", "resourceVersion": "1"}, "status": status}))
+                    }
+                    None => absent("example.com.widgets"),
+                }
             }
             _ => match place(path) {
                 None => failure(404, "the server could not find the requested resource"),
@@ -309,6 +331,15 @@ impl State {
         if is_status && !self.has_status {
             return failure(404, "the server could not find the requested resource");
         }
+        if is_status && self.forbidden.contains(&"status") {
+            return failure(
+                403,
+                "widgets \"w\" is forbidden: User \"u\" cannot patch resource \"widgets/status\"",
+            );
+        }
+        if is_status && self.forbidden.contains(&"status-for-now") {
+            return failure(503, "not now");
+        }
         if self.forbidden.contains(&"patch") {
             return failure(403, "widgets \"w\" is forbidden: User \"u\" cannot patch resource \"widgets\"");
         }
@@ -321,7 +352,7 @@ impl State {
         let next = self.revision + 1;
         let widget = self.objects.get_mut(key).unwrap();
         let sent = &body["metadata"];
-        if sent["uid"] != widget.uid || sent["resourceVersion"] != widget.revision.to_string() {
+        if sent["uid"] != widget.uid || sent["resourceVersion"] != *widget.revision.to_string() {
             return failure(409, "Operation cannot be fulfilled on widgets: the object has been modified");
         }
         match widget.refusal {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use controllers::migration::api::{ApiEngine, Reach, Settings};
 use controllers::migration::engine::{Agreement, Batch, Class, Engine, Evidence, Look, Task, Trouble};
 use meta::GroupResource;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Expiry, POLICY};
@@ -212,7 +213,43 @@ async fn a_flip_there_and_back_is_another_epoch_and_a_description_is_not() {
     assert_eq!(cluster.with(|it| it.count("PATCH")), 0);
 }
 
-/// A server that writes v1 while it says v2, as after a flip (kubernetes#130235).
+/// As after a flip, which discovery shows before requests follow it (kubernetes#130235).
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lags_behind_what_it_says_is_found_by_the_second_pass() {
+    let cluster = Cluster::filled(&["a"], 50);
+    cluster.with(|it| {
+        it.servers.insert("b", Some("v2"));
+        it.lagging.insert("b", "v1");
+    });
+    let engine = engine(&cluster);
+    let task = task(&engine).await;
+    assert_eq!(rewrite(&engine, &task).await.unwrap().migrated, 50);
+    let look = verify(&engine, &task).await.unwrap();
+    assert_eq!((look.objects, look.left), (100, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_version_objects_are_believed() {
+    let cluster = Cluster::filled(&["a"], 1);
+    let server = |id: &str, version: &str| json!({"apiServerID": id, "encodingVersion": version});
+    let both = |version: &str| json!([server("s1", "example.com/v2"), server("s2", version)]);
+    let engine = engine(&cluster);
+    let status =
+        json!({"commonEncodingVersion": "example.com/v2", "storageVersions": both("example.com/v2")});
+    let mut counted = status.clone();
+    cluster.with(|it| it.storage = Some(status));
+    let first = task(&engine).await;
+    for epoch in [3, 4] {
+        counted["epoch"] = json!(epoch);
+        cluster.with(|it| it.storage = Some(counted.clone()));
+        assert_ne!(task(&engine).await.epoch, first.epoch);
+        assert!(matches!(engine.rewrite(&first, "").await, Err(Trouble::Disagreement(_))));
+    }
+    cluster.with(|it| it.storage = Some(json!({"storageVersions": both("example.com/v1")})));
+    let why = "the API servers write different versions: s1 writes example.com/v2, s2 writes example.com/v1";
+    assert_eq!(engine.agreement(&widgets()).await, Ok(Agreement::Open(why.to_owned())));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_changes_in_the_second_pass_is_left() {
     let cluster = Cluster::filled(&["a"], 50);
@@ -313,6 +350,37 @@ async fn a_webhook_that_fails_in_the_middle_is_an_outage_and_not_the_objects_fau
     assert!(matches!(&trouble, Trouble::Later(why) if why.contains("conversion webhook")), "{trouble}");
     cluster.with(|it| it.is_webhook_down = false);
     assert_eq!(engine.rewrite(&task, &first.next.unwrap()).await.unwrap().migrated, 100);
+}
+
+/// Neither for ever, nor for as long as all tries of all objects would take.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_any_more_ends_the_step() {
+    let cluster = Cluster::filled(&["a"], 500);
+    let engine = engine(&cluster);
+    let task = Task { batch: 500, ..task(&engine).await };
+    cluster.with(|it| it.is_hanging = true);
+    let begin = Instant::now();
+    let trouble = engine.rewrite(&task, "").await.unwrap_err();
+    assert_eq!(trouble, later("nothing became of any object of widgets.example.com for 1200s"));
+    assert!(begin.elapsed() < Duration::from_secs(3600), "{:?}", begin.elapsed());
+    cluster.with(|it| it.is_hanging = false);
+    assert_eq!(engine.rewrite(&task, "").await.unwrap().migrated, 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_is_not_blamed_while_the_way_around_it_may_open() {
+    let cluster = Cluster::filled(&["a"], 1);
+    cluster.with(|it| {
+        it.has_status = true;
+        it.get("a", "w0000").refusal = Some((422, POLICY));
+        it.forbidden = vec!["status"];
+    });
+    let engine = engine(&cluster);
+    let batch = rewrite(&engine, &task(&engine).await).await.unwrap();
+    assert_eq!((batch.failures[0].class, batch.failures[0].message.as_str()), (Class::Denied, POLICY));
+    cluster.with(|it| it.forbidden = vec!["status-for-now"]);
+    let batch = rewrite(&engine, &task(&engine).await).await.unwrap();
+    assert_eq!(batch.failures[0].class, Class::Transient);
 }
 
 #[tokio::test(start_paused = true)]

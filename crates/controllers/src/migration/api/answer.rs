@@ -48,12 +48,6 @@ pub(super) fn judge(error: &Error, name: &str) -> Verdict {
         return Verdict::Later { class: Class::Transient, is_pressure: true, after: None };
     };
     let later = |class, is_pressure| Verdict::Later { class, is_pressure, after: *retry_after };
-    if is_webhook_silent(message) {
-        return later(Class::WebhookUnreachable, false);
-    }
-    if reason == "StorageReadError" || is_undecodable(message) {
-        return Verdict::Refused(Class::Undecodable);
-    }
     match code {
         409 => Verdict::Conflict,
         429 => later(Class::Throttled, true),
@@ -64,6 +58,8 @@ pub(super) fn judge(error: &Error, name: &str) -> Verdict {
         // A path that is not served says nothing about the object; a resource that comes back may do.
         404 | 408 => later(Class::Transient, false),
         400..=499 => Verdict::Refused(Class::Invalid),
+        _ if is_webhook_silent(message) => later(Class::WebhookUnreachable, false),
+        _ if reason == "StorageReadError" || is_undecodable(message) => Verdict::Refused(Class::Undecodable),
         503 | 504 => later(Class::Transient, true),
         _ => later(Class::Transient, false),
     }

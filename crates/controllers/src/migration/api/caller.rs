@@ -44,6 +44,12 @@ impl<'a> Caller<'a> {
         answer
     }
 
+    /// An object by itself takes less than this, whatever happens to it: each try is a patch and perhaps a look, there
+    /// are as many tries after conflicts as after failures, and the server may have asked for a pause before each.
+    pub(super) fn patience(self) -> Duration {
+        (self.limit * 4 + LONGEST_PAUSE * 2) * TRIES
+    }
+
     /// Makes a request about many objects, again and again if it may pass. A webhook that does not answer is not waited
     /// for: whoever waits for it should say so.
     pub(super) async fn call_patiently<T, F>(

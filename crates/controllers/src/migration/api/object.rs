@@ -159,8 +159,7 @@ impl Attempt<'_> {
 
     /// Of two refusals the first is told: the other one is about a way that the user has not asked for.
     fn fail(self, class: Class, error: &Error) -> Outcome {
-        let is_refused = self.is_status && class != Class::Conflict;
-        let first = self.first_refusal.filter(|_| is_refused);
+        let first = self.first_refusal.filter(|_| self.is_status && !class.passes());
         let (class, message) = first.unwrap_or_else(|| (class, error.text()));
         let Metadata { namespace, name, .. } = self.object.metadata;
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };

@@ -79,23 +79,29 @@ impl Walk<'_> {
                 }
                 Err(error) => error,
             };
-            match () {
-                () if error.is(410) => token = error.next().map(str::to_owned),
+            if error.is(410) {
+                token = error.next().map(str::to_owned);
+            } else if error.is(400) && token.is_some() {
                 // A token that this server does not know.
-                () if error.is(400) && token.is_some() => token = None,
-                () if error.is(400) => return Err(Trouble::Never(self.cannot_be_listed(&error))),
-                () => return Err(self.blame(&error)),
+                token = None;
+            } else if error.is(400) {
+                return Err(Trouble::Never(self.cannot_be_listed(&error)));
+            } else {
+                return Err(self.blame(&error));
             }
         }
         Err(Trouble::Later(format!("the list of {} expires again and again", self.task.resource)))
     }
 
-    /// Writes all of them back. None keeps another one waiting.
+    /// Writes all of them back. None keeps another one waiting, and a server that does not answer ends it.
     pub(super) async fn touch(&self, objects: Vec<Object>, position: &Position) -> Result<Tally, Trouble> {
         let outcomes = objects.into_iter().map(|it| touch(self.caller, self.place, it));
         let mut outcomes = stream::iter(outcomes).buffer_unordered(self.at_once.max(1) * LOOKED_AFTER);
         let mut tally = Tally::default();
-        while let Some(outcome) = outcomes.next().await {
+        let patience = self.caller.patience();
+        while let Some(outcome) = tokio::time::timeout(patience, outcomes.next()).await.map_err(|_| {
+            Trouble::Later(format!("nothing became of any object of {} for {patience:?}", self.task.resource))
+        })? {
             match outcome {
                 Outcome::Changed => tally.changed += 1,
                 Outcome::Unchanged => tally.unchanged += 1,
