@@ -3,11 +3,14 @@
 //! Deliberately not here: watches (`changes.rs`). Answers are read here and not by `kube`, which would log the text of
 //! an answer that does not parse, Secrets included.
 
+use std::time::Duration;
+
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::{Client, core};
 use meta::Value;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use crate::error::Error;
@@ -78,6 +81,28 @@ impl Collection {
         let accept = METADATA_LIST.parse().expect("the media type must be a header value");
         request.headers_mut().insert("accept", accept);
         read(&client.request_text(request).await?)
+    }
+
+    /// One page of the metadata of what the label selector selects, this long; an empty selector selects all.
+    pub(crate) async fn page_of_metadata<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        labels: &str,
+        limit: u32,
+        token: Option<&str>,
+    ) -> Result<Page<T>, Error> {
+        let mut params = page(token).limit(limit);
+        if !labels.is_empty() {
+            params = params.labels(labels);
+        }
+        read(&self.ask(client, Ask::List(params), METADATA_LIST).await?)
+    }
+
+    /// Whether a whole object, if there is any, can be read.
+    pub(crate) async fn probe(&self, client: &Client) -> Result<(), Error> {
+        let params = ListParams::default().limit(1);
+        let text = self.ask(client, Ask::List(params), "application/json").await?;
+        read::<Page<IgnoredAny>>(&text).map(drop)
     }
 
     /// One page of what both selectors select; an empty one selects all.
@@ -151,6 +176,43 @@ impl Collection {
         Ok(())
     }
 
+    /// A merge patch of the object or of its subresource; the metadata that comes back.
+    pub(crate) async fn patch_metadata<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+        subresource: Option<&str>,
+        patch: &Value,
+    ) -> Result<T, Error> {
+        read(&self.ask(client, Ask::Patch { name, subresource, patch }, METADATA).await?)
+    }
+
+    /// Unlike `Client::request_text` this keeps `Retry-After`: a server that has too much to do says it only there.
+    async fn ask(&self, client: &Client, what: Ask<'_>, accept: &'static str) -> Result<String, Error> {
+        let params = PatchParams::default();
+        let request = match what {
+            Ask::List(params) => self.request().list(&params),
+            Ask::Patch { name, subresource: None, patch } => {
+                self.request().patch(name, &params, &Patch::Merge(patch))
+            }
+            Ask::Patch { name, subresource: Some(subresource), patch } => {
+                self.request().patch_subresource(subresource, name, &params, &Patch::Merge(patch))
+            }
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        let accept = accept.parse().expect("the media type must be a header value");
+        request.headers_mut().insert("accept", accept);
+        let response = client.send(request.map(Body::from)).await?;
+        let code = response.status().as_u16();
+        let header = response.headers().get("retry-after").and_then(|it| it.to_str().ok());
+        let seconds: Option<u64> = header.and_then(|it| it.parse().ok());
+        let body = response.into_body().collect_bytes().await?;
+        if code < 400 {
+            return String::from_utf8(body.into()).map_err(|it| kube::Error::FromUtf8(it).into());
+        }
+        Err(refusal(code, seconds, &body))
+    }
+
     /// Deletes the object if it is this one in this state.
     pub(crate) async fn delete_exactly(
         &self,
@@ -205,6 +267,11 @@ impl<T> Page<T> {
     pub(crate) fn open(self) -> (Vec<T>, Option<String>) {
         (self.items.unwrap_or_default(), self.metadata.next.filter(|it| !it.is_empty()))
     }
+
+    /// About how many items come behind this page, if the server has counted them.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        self.metadata.remaining_item_count
+    }
 }
 
 /// A `GET` of a path that is no collection, such as `/apis`, with this `Accept`.
@@ -221,9 +288,30 @@ pub(crate) async fn get_path<T: DeserializeOwned>(
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct PageMetadata {
     #[serde(default, rename = "continue")]
     next: Option<String>,
+    #[serde(default)]
+    remaining_item_count: Option<u64>,
+}
+
+/// What [`Collection::ask`] asks.
+enum Ask<'a> {
+    List(ListParams),
+    Patch { name: &'a str, subresource: Option<&'a str>, patch: &'a Value },
+}
+
+/// Not every server, and no proxy, refuses with a `Status`.
+fn refusal(code: u16, seconds: Option<u64>, body: &[u8]) -> Error {
+    let status = serde_json::from_slice(body).ok().filter(|it: &core::Status| it.code >= 400);
+    let status = status
+        .unwrap_or_else(|| core::Status::failure(String::from_utf8_lossy(body).trim(), "").with_code(code));
+    let mut error = Error::from(kube::Error::Api(status.boxed()));
+    if let (Error::Refused { retry_after, .. }, Some(seconds)) = (&mut error, seconds) {
+        *retry_after = Some(Duration::from_secs(seconds));
+    }
+    error
 }
 
 fn page(token: Option<&str>) -> ListParams {
@@ -246,6 +334,23 @@ mod tests {
             Collection::namespaced("apps", "v1", "a", "deployments").path,
             "/apis/apps/v1/namespaces/a/deployments"
         );
+    }
+
+    #[test]
+    fn refusals_say_when_to_come_back_and_how_a_list_goes_on() {
+        let told = |error: Error| match error {
+            Error::Refused { code, message, retry_after, next, .. } => {
+                (code, message, retry_after.map(|it| it.as_secs()), next)
+            }
+            other => panic!("{other}"),
+        };
+        let plain = told(refusal(429, Some(3), b"Too many requests\n"));
+        assert_eq!(plain, (429, "Too many requests".to_owned(), Some(3), None));
+        let body =
+            br#"{"kind": "Status", "code": 504, "message": "late", "details": {"retryAfterSeconds": 2}}"#;
+        assert_eq!(told(refusal(504, None, body)), (504, "late".to_owned(), Some(2), None));
+        let body = br#"{"kind": "Status", "code": 410, "message": "old", "metadata": {"continue": "c"}}"#;
+        assert_eq!(told(refusal(410, None, body)), (410, "old".to_owned(), None, Some("c".to_owned())));
     }
 
     #[test]

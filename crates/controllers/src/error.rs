@@ -14,6 +14,10 @@ pub(crate) enum Error {
         causes: Vec<String>,
         /// The object that the answer is about.
         name: String,
+        /// When the server wants to be asked again.
+        retry_after: Option<Duration>,
+        /// How a list that it has forgotten can go on.
+        next: Option<String>,
     },
     /// No answer: it may have happened.
     #[error("the API server could not be asked")]
@@ -33,6 +37,14 @@ impl Error {
     /// Whether the server answered with this status code.
     pub(crate) fn is(&self, status_code: u16) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == status_code)
+    }
+
+    /// How a list goes on that the server cannot continue as it was: from the same place, with what is there by now.
+    pub(crate) fn next(&self) -> Option<&str> {
+        match self {
+            Self::Refused { next, .. } => next.as_deref().filter(|it| !it.is_empty()),
+            _ => None,
+        }
     }
 
     /// Whether the server said that the object of this name is not there: it knows the resource, and looked. A 404 for
@@ -64,10 +76,13 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
-                let (name, causes) = status.details.map(|it| (it.name, it.causes)).unwrap_or_default();
+                let kube::core::Status { code, reason, message, details, metadata, .. } = *status;
+                let seconds = details.as_ref().map_or(0, |it| it.retry_after_seconds);
+                let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+                let (name, causes) = details.map(|it| (it.name, it.causes)).unwrap_or_default();
                 let causes = causes.into_iter().map(|it| it.reason).collect();
-                let (code, reason, message) = (status.code, status.reason, status.message);
-                Self::Refused { code, reason, message, causes, name }
+                let next = metadata.and_then(|it| it.continue_);
+                Self::Refused { code, reason, message, causes, name, retry_after, next }
             }
             kube::Error::SerdeError(error) => Self::Unreadable(error),
             other => Self::Unreachable(other),

@@ -14,6 +14,7 @@
 //!
 //! Deliberately not here: who may write what; the server decides that.
 
+pub mod api;
 mod definition;
 pub mod engine;
 mod migrator;

@@ -1,7 +1,7 @@
 //! What can rewrite objects, and prove that it did. There are two: the store's own (`InStore`), which a Convoy server
 //! hands in, and the public API (`Api`), which works on any cluster.
 //!
-//! Deliberately not here: when what is done ([`super::plan`]).
+//! Deliberately not here: when what is done; that is the migrator's.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -4,11 +4,13 @@
 //! Deliberately not here: the real server. `crates/convoy/tests/it/controllers.rs` has that.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
+mod cluster;
 mod fake;
 mod world;
 
 mod collector;
 mod election;
+mod migration;
 mod namespace;
 mod random_graphs;
 mod running;

@@ -1,3 +1,5 @@
+//! What the proposal says, point by point, and what counting makes of it.
+
 use super::*;
 
 const V1: &str = "example.com/v1";

@@ -1,0 +1,235 @@
+//! Migrates through the public Kubernetes API, on any cluster (kube-apiserver 1.30 and newer).
+//!
+//! # Flow
+//! Each step asks every endpoint what it writes, and goes on only under the agreement that the task is about. Then one
+//! page of metadata is listed, and each object in it is written back as it is. The server writes it if it would store it
+//! in another way than it is stored; the resourceVersion of the answer tells whether it did.
+//!
+//! # Guarantees
+//! - Nothing is written under another agreement than the task's, as far as it can be seen before the step.
+//! - The second pass goes through every endpoint in turn. It proves something if nothing changed in it, and only about
+//!   servers that were asked: where an address hides several of them, the evidence says so.
+//! - One object that cannot be written holds up no other; each such object is named with the server's words.
+//!
+//! # Errors
+//! An object whose stored form cannot be read makes its server refuse the list as a whole. It cannot be passed by here,
+//! as the token for the next page never comes: the step waits, with the server's words.
+//! A webhook that changes an object at every write makes every pass see a change.
+//!
+//! Start reading at `api/object.rs`; what the servers agree on is in `api/agree.rs`.
+
+mod agree;
+mod answer;
+mod caller;
+mod limit;
+mod object;
+mod observe;
+mod pace;
+mod position;
+mod walk;
+
+use std::{fmt, time::Duration};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use kube::Client;
+use meta::GroupResource;
+
+use self::agree::{Facts, Offer, Standing};
+use self::caller::Caller;
+use self::object::Place;
+use self::pace::Pace;
+use self::position::Position;
+use self::walk::{Listed, Walk};
+use super::engine::{Agreement, Batch, Engine, Evidence, Look, Task, Trouble};
+
+/// An address to ask. The client should not retry by itself (`Config::default_retry`): it would hide from the engine that
+/// the server has too much to do.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// As it is called in messages.
+    pub name: String,
+    /// How it is reached.
+    pub client: Client,
+}
+
+/// What is behind the endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Each is one API server, and there is no other one.
+    EveryServer,
+    /// There may be several servers behind each, as behind a load balancer.
+    SharedAddress,
+}
+
+/// How it works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Requests under way at the same time, at most; fewer while the server has too much to do.
+    pub at_once: usize,
+    /// Requests about objects in a second, at most; 0 for as many as the server copes with.
+    pub rate: u32,
+    /// How often [`Engine::changed`] ends.
+    pub poll: Duration,
+    /// A request that takes longer has failed.
+    pub request_limit: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (poll, request_limit) = (Duration::from_secs(30), Duration::from_secs(30));
+        Self { at_once: 16, rate: 0, poll, request_limit }
+    }
+}
+
+/// The engine. All that it does shares one pace.
+#[derive(Debug)]
+pub struct ApiEngine {
+    endpoints: Vec<Endpoint>,
+    reach: Reach,
+    settings: Settings,
+    pace: Pace,
+}
+
+impl ApiEngine {
+    /// Asks these. The first by name is the one that rewrites; all verify.
+    pub fn new(mut endpoints: Vec<Endpoint>, reach: Reach, settings: Settings) -> Self {
+        // Positions and epochs must not depend on the order in which somebody happened to list them.
+        endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+        Self { endpoints, reach, settings, pace: Pace::new(settings.at_once, settings.rate) }
+    }
+
+    async fn standing(&self, resource: &GroupResource) -> Standing {
+        let facts: Facts = observe::observe(&self.endpoints, resource, self.settings.request_limit).await;
+        agree::decide(resource, facts)
+    }
+
+    /// What each endpoint offers, if they still agree as the task says.
+    async fn offers(&self, task: &Task) -> Result<Vec<Offer>, Trouble> {
+        match self.standing(&task.resource).await {
+            Standing::Agreed { version, epoch, offers } if version == task.version && epoch == task.epoch => {
+                Ok(offers)
+            }
+            Standing::Agreed { version, .. } => Err(Trouble::Disagreement(format!(
+                "the API servers agreed anew to write {} in {version}",
+                task.resource
+            ))),
+            Standing::Apart(why) => Err(Trouble::Disagreement(why)),
+            Standing::Silent(why) => Err(Trouble::Later(why)),
+            Standing::Absent => Err(Trouble::Gone),
+        }
+    }
+
+    /// How objects are reached through the endpoint.
+    fn walk<'a>(&'a self, task: &'a Task, offers: &'a [Offer], endpoint: usize) -> Result<Walk<'a>, Trouble> {
+        let Task { resource, version, namespaces, .. } = task;
+        let offer = &offers[endpoint];
+        let offered = offer.reach(resource, version).map_err(|missing| {
+            Trouble::Never(format!("{resource} does not support {}", missing.join(" and ")))
+        })?;
+        if !namespaces.is_empty() && !offered.is_namespaced {
+            return Err(Trouble::Never(format!("{resource} does not support namespaces")));
+        }
+        let (client, limit) = (&self.endpoints[endpoint].client, self.settings.request_limit);
+        let caller = Caller { client, pace: &self.pace, limit };
+        Ok(Walk { caller, task, offer, place: Place { resource, offered }, at_once: self.settings.at_once })
+    }
+
+    async fn rewrite_page(&self, task: &Task, position: &str) -> Result<Batch, Trouble> {
+        let position = start(task, position, 1);
+        let offers = self.offers(task).await?;
+        let walk = self.walk(task, &offers, position.endpoint)?;
+        let Listed { objects, token, remaining } = list(&walk, &position).await?;
+        let mut batch = Batch { remaining, ..Batch::default() };
+        if task.dry_run {
+            batch.migrated = count(objects.len());
+        } else {
+            let tally = walk.touch(objects, &position).await?;
+            (batch.migrated, batch.unchanged, batch.failures) =
+                (tally.changed, tally.unchanged, tally.failures);
+        }
+        batch.next = position.next(token, 1, task.namespaces.len()).map(|it| it.text());
+        Ok(batch)
+    }
+
+    async fn verify_page(&self, task: &Task, position: &str) -> Result<Look, Trouble> {
+        let endpoints = self.endpoints.len();
+        let position = start(task, position, endpoints);
+        let offers = self.offers(task).await?;
+        let walk = self.walk(task, &offers, position.endpoint)?;
+        let Listed { objects, token, .. } = list(&walk, &position).await?;
+        let n_objects = count(objects.len());
+        let (left, failures) = if task.dry_run {
+            // Without writing there is no proof.
+            (n_objects, Vec::new())
+        } else {
+            let tally = walk.touch(objects, &position).await?;
+            (tally.changed, tally.failures)
+        };
+        // What was seen is worth something if they agreed all the while.
+        self.offers(task).await?;
+        let evidence = match self.reach {
+            Reach::EveryServer => Evidence::SecondPassAllEndpoints,
+            Reach::SharedAddress => Evidence::SecondPassOneEndpoint,
+        };
+        let next = position.next(token, endpoints, task.namespaces.len()).map(|it| it.text());
+        Ok(Look { evidence, objects: n_objects, left, failures, next })
+    }
+}
+
+impl Engine for ApiEngine {
+    fn name(&self) -> &'static str {
+        "Api"
+    }
+
+    fn agreement<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Result<Agreement, Trouble>> {
+        async move {
+            Ok(match self.standing(resource).await {
+                Standing::Agreed { version, epoch, .. } => Agreement::Agreed { version, epoch },
+                Standing::Apart(why) | Standing::Silent(why) => Agreement::Open(why),
+                Standing::Absent => Agreement::Absent,
+            })
+        }
+        .boxed()
+    }
+
+    /// A position is in one list of namespaces; it must not be taken to a task with another one.
+    fn rewrite<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Batch, Trouble>> {
+        self.rewrite_page(task, position).boxed()
+    }
+
+    /// Each object is looked at, and counted, once through each endpoint. What had to be written is left: a further pass
+    /// has to show that it stays as it is.
+    fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>> {
+        self.verify_page(task, position).boxed()
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        tokio::time::sleep(caller::jittered(self.settings.poll)).boxed()
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Where to go on; a position that is not in this walk is its beginning.
+fn start(task: &Task, position: &str, endpoints: usize) -> Position {
+    let position = Position::parse(position);
+    if position.is_within(endpoints, task.namespaces.len()) { position } else { Position::default() }
+}
+
+/// The page; before the first one through an endpoint, whether objects can be read.
+async fn list(walk: &Walk<'_>, position: &Position) -> Result<Listed, Trouble> {
+    if position.namespace == 0 && position.token.is_none() {
+        walk.probe(position).await?;
+    }
+    walk.list(position).await
+}
+
+fn count(objects: usize) -> u64 {
+    u64::try_from(objects).unwrap_or(u64::MAX)
+}
