@@ -76,8 +76,13 @@ impl Engine for InStore {
     ) -> BoxFuture<'a, Result<Option<BTreeMap<String, u64>>, Trouble>> {
         Box::pin(async move {
             let counts = self.0.stored_versions(resource).await;
-            let counts = counts.map_err(|it| Trouble::Later(it.message))?;
-            Ok(counts.map(|it| it.into_iter().map(|(version, n)| (version.to_string(), n)).collect()))
+            let Some(counts) = counts.map_err(|it| Trouble::Later(it.message))? else { return Ok(None) };
+            let stored = counts.into_iter().filter(|(_, n)| *n > 0);
+            let mut stored: BTreeMap<String, u64> = stored.map(|(it, n)| (it.to_string(), n)).collect();
+            for version in self.0.listed_versions(resource) {
+                stored.entry(version).or_default();
+            }
+            Ok(Some(stored))
         })
     }
 

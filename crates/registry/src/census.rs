@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use fleet::stored::Census;
-use meta::{GroupResource, Status, StorageVersion};
+use meta::{GroupResource, GroupVersion, Status, StorageVersion, Value};
 
-use crate::{Registry, outcome};
+use crate::{Registry, custom::prepare, outcome};
 
 impl Registry {
     /// How many objects of one resource are stored in which version, at a moment after the call. `None` if this server
@@ -20,6 +20,15 @@ impl Registry {
         self.cache.catch_up().await.map_err(|it| outcome::read_failed(&it))?;
         let kind = self.kinds.get(resource);
         Ok(kind.and_then(|it| it.collection().map(|it| it.stored())))
+    }
+
+    /// What `status.storedVersions` of a definition lists, such as `example.com/v1`; nothing for a built-in resource.
+    pub fn listed_versions(&self, resource: &GroupResource) -> Vec<String> {
+        let Some(kind) = self.kinds.get(resource) else { return Vec::new() };
+        let Some(custom) = &kind.custom else { return Vec::new() };
+        let definition: Value = serde_json::from_slice(custom.text()).unwrap_or_default();
+        let listed = prepare::stored_versions(&definition).into_iter();
+        listed.map(|it| GroupVersion::new(&*resource.group, it).to_string()).collect()
     }
 
     /// The census at a moment after the call, of built-in and custom resources, by the resources that name their records.

@@ -201,7 +201,8 @@ pub trait Engine: Send + Sync + 'static {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// How many objects are stored in which version, where that can be counted.
+    /// How many objects are stored in which version, where that can be counted. Versions that `status.storedVersions`
+    /// of a definition lists are there with none.
     fn stored<'a>(
         &'a self,
         _resource: &'a GroupResource,

@@ -146,7 +146,8 @@ fn agreed(facts: &Facts<'_>, state: Option<&State>, version: &str) -> Plan {
 fn proven(facts: &Facts<'_>, state: Option<&State>, version: &str) -> Option<Proof> {
     let now = time::format_time(facts.now);
     if let Some(stored) = facts.stored {
-        let is_other = stored.iter().any(|(it, n)| it != version && *n > 0);
+        // Versions that are only listed are here, too: that nothing is stored in them is yet to be proven.
+        let is_other = stored.keys().any(|it| it != version);
         let objects = stored.values().sum();
         return (!is_other).then(|| Proof {
             kind: "StoreCounter".to_owned(),
