@@ -85,6 +85,11 @@ impl Selection {
         Self { controllers: ALL.iter().map(|(_, it)| *it).collect() }
     }
 
+    /// One of them.
+    pub fn only(controller: Controller) -> Self {
+        Self { controllers: vec![controller] }
+    }
+
     /// Reads a comma-separated list: `*` is everything, `name` switches one on, `-name` switches one off. Of several
     /// entries about one controller the first counts. An empty list switches everything off.
     pub fn parse(list: &str) -> Result<Self, SelectionError> {

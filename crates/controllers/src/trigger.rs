@@ -26,7 +26,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use crate::api::Collection;
-use crate::changes::{Change, changes};
+use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::migration::engine::{Agreement, Engine, Trouble};
 use crate::migration::request::{Api, MADE_BY, Migration, TRIGGER};
@@ -40,8 +40,19 @@ use plan::{Facts, Known, Made, State};
 const AT_ONCE: usize = 4;
 /// All resources are looked at so often, whatever happens: heartbeats are due.
 const PERIOD: Duration = Duration::from_secs(60);
+/// The same where discovery must be asked, which is not cheap. Half of the proposal's, so that no state becomes stale.
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(300);
 /// Changes come in groups: the last server of an upgrade moves many resources at once.
 const SETTLE: Duration = Duration::from_millis(200);
+
+/// Their names are those of their resources.
+const DEFINITIONS: Watched = Watched {
+    group: "apiextensions.k8s.io",
+    version: "v1",
+    kind: "CustomResourceDefinition",
+    resource: "customresourcedefinitions",
+    fields: "",
+};
 
 const API_VERSION: &str = "migration.k8s.io/v1alpha1";
 
@@ -51,14 +62,20 @@ pub(crate) async fn run(ctx: Ctx) {
     until_served(&ctx).await;
     let moved = stream::unfold((Arc::clone(&trigger), true), |(trigger, is_first)| async move {
         if !is_first {
-            let _ = tokio::time::timeout(PERIOD, trigger.engine.changed()).await;
-            tokio::time::sleep(SETTLE).await;
+            trigger.wait().await;
         }
         let resources = trigger.resources().await;
         Some((stream::iter(resources), (trigger, false)))
     });
     let ended = stream::select_all(Api::ALL.map(|it| touched(&ctx, it).boxed()));
-    let triggers = stream::select(moved.flatten().boxed(), ended);
+    let redefined = changes(&ctx.client, DEFINITIONS).filter_map(|it| {
+        let name = match it {
+            Change::Applied(it) | Change::Deleted(it) => Some(it.name),
+            _ => None,
+        };
+        std::future::ready(name)
+    });
+    let triggers = stream::select(moved.flatten().boxed(), stream::select(ended, redefined.boxed()));
     let counted = ctx.counted(Controller::StorageVersionTrigger);
     work(counted, AT_ONCE, triggers, |key| trigger.pass(key)).await;
 }
@@ -103,6 +120,15 @@ struct Trigger {
 }
 
 impl Trigger {
+    /// Until something may have changed.
+    async fn wait(&self) {
+        if !self.engine.is_told() {
+            return tokio::time::sleep(DISCOVERY_PERIOD).await;
+        }
+        let _ = tokio::time::timeout(PERIOD, self.engine.changed()).await;
+        tokio::time::sleep(SETTLE).await;
+    }
+
     async fn resources(&self) -> Vec<String> {
         match self.engine.resources().await {
             Ok(resources) => resources.iter().map(ToString::to_string).collect(),

@@ -8,7 +8,8 @@ use std::{
 use clap::{Parser, Subcommand, error::ErrorKind};
 
 use crate::{
-    agreement, census, check, failure::Exit, flags::ServeFlags, hold, serve, snapshot, status, up, version,
+    agreement, census, check, failure::Exit, flags::ServeFlags, hold, migrate, remote, serve, snapshot,
+    status, up, version,
 };
 
 /// A Kubernetes-compatible API server in one binary.
@@ -36,6 +37,10 @@ enum Command {
     /// Say whether a step is safe: another release, or dropping a version. Exits with 0 if it is, 3 if not, 4 if that could
     /// not be told.
     Check(Box<check::CheckFlags>),
+    /// Have stored objects rewritten in the version that is written now, and follow that. Exits with 3 if it was aborted.
+    Migrate(Box<migrate::MigrateFlags>),
+    /// Run the controllers that migrate stored objects beside any cluster.
+    Controllers(Box<remote::ControllersFlags>),
     /// Show how the servers of a cluster agree, or change it while none runs.
     Agreement(Box<agreement::AgreementFlags>),
     /// Save and restore the embedded store.
@@ -58,6 +63,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Hold(flags) => hold::run(&flags),
         Command::Census(flags) => census::run(&flags),
         Command::Check(flags) => check::run(&flags),
+        Command::Migrate(flags) => migrate::run(&flags),
+        Command::Controllers(flags) => remote::run(&flags),
         Command::Agreement(flags) => agreement::run(&flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Version(flags) => version::run(&flags),

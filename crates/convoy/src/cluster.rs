@@ -66,6 +66,12 @@ impl ClusterFlags {
     }
 
     async fn connect(&self) -> Result<Cluster, Failure> {
+        let client = kube::Client::try_from(self.config().await?).map_err(|it| Failure::because(&it))?;
+        Ok(Cluster::Running(Box::new(client)))
+    }
+
+    /// How the cluster is reached.
+    pub async fn config(&self) -> Result<kube::Config, Failure> {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = match (&self.kubeconfig, &self.context) {
@@ -84,8 +90,7 @@ impl ClusterFlags {
         let release = catalog::LAST_RELEASE.to_string();
         let release = release.parse().map_err(|it| Failure::because(&it))?;
         config.headers.push((http::HeaderName::from_static(server::COMPATIBILITY), release));
-        let client = kube::Client::try_from(config).map_err(|it| Failure::because(&it))?;
-        Ok(Cluster::Running(Box::new(client)))
+        Ok(config)
     }
 
     async fn open_store(&self) -> Result<Cluster, Failure> {

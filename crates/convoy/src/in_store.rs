@@ -94,6 +94,10 @@ impl Engine for InStore {
         Box::pin(std::future::ready(hash))
     }
 
+    fn is_told(&self) -> bool {
+        true
+    }
+
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let station = self.0.station();

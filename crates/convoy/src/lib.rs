@@ -19,6 +19,8 @@ mod in_store;
 mod kubeconfig;
 mod logging;
 mod machine;
+mod migrate;
+mod remote;
 mod serve;
 mod settings;
 mod snapshot;

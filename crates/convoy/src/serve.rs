@@ -386,19 +386,22 @@ fn connections(open_files: u64) -> usize {
 }
 
 /// SIGTERM and SIGINT, which mean the same.
-struct Signals {
+/// What tells a process to stop.
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self, Failure> {
+    /// Listens from now on.
+    pub fn new() -> Result<Self, Failure> {
         let listen =
             |kind| signal(kind).map_err(|it| Failure::failed(format!("cannot listen for signals: {it}")));
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) {
+    /// Ends with the next one.
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -180,16 +180,18 @@ impl ApiEngine {
 
 impl Engine for ApiEngine {
     fn name(&self) -> &'static str {
-        "Api"
+        "API"
     }
 
     fn agreement<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Result<Agreement, Trouble>> {
         async move {
-            Ok(match self.standing(resource).await {
-                Standing::Agreed { version, epoch, .. } => Agreement::Agreed { version, epoch },
-                Standing::Apart(why) | Standing::Silent(why) => Agreement::Open(why),
-                Standing::Absent => Agreement::Absent,
-            })
+            match self.standing(resource).await {
+                Standing::Agreed { version, epoch, .. } => Ok(Agreement::Agreed { version, epoch }),
+                Standing::Apart(why) => Ok(Agreement::Open(why)),
+                // Who does not answer has not said anything else: a run goes on when they do.
+                Standing::Silent(why) => Err(Trouble::Later(why)),
+                Standing::Absent => Ok(Agreement::Absent),
+            }
         }
         .boxed()
     }
@@ -203,6 +205,40 @@ impl Engine for ApiEngine {
     /// has to show that it stays as it is.
     fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>> {
         self.verify_page(task, position).boxed()
+    }
+
+    fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {
+        async move {
+            let Some(Endpoint { client, .. }) = self.endpoints.first() else { return Ok(Vec::new()) };
+            let found = tokio::time::timeout(self.settings.request_limit * 4, observe::stored(client)).await;
+            match found {
+                Ok(Ok(resources)) => Ok(resources),
+                Ok(Err(error)) => Err(Trouble::Later(error.text())),
+                Err(_) => Err(Trouble::Later("discovery does not answer".to_owned())),
+            }
+        }
+        .boxed()
+    }
+
+    fn written<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Vec<String>> {
+        async move {
+            let limit = self.settings.request_limit;
+            agree::all_written(resource, &observe::observe(&self.endpoints, resource, limit).await)
+        }
+        .boxed()
+    }
+
+    fn hash<'a>(&'a self, resource: &'a GroupResource, version: &'a str) -> BoxFuture<'a, Option<String>> {
+        async move {
+            let limit = self.settings.request_limit;
+            let facts =
+                observe::observe(&self.endpoints[..1.min(self.endpoints.len())], resource, limit).await;
+            let offers = facts.endpoints.into_iter().filter_map(|(_, said)| said.ok().flatten());
+            let mut kinds = offers.flat_map(|it| it.versions).map(|it| it.kind);
+            let is_version = version.contains('/') || resource.group.is_empty();
+            kinds.next().filter(|_| is_version).map(|kind| agree::storage_version_hash(version, &kind))
+        }
+        .boxed()
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

@@ -215,6 +215,11 @@ pub trait Engine: Send + Sync + 'static {
         Box::pin(std::future::ready(None))
     }
 
+    /// Whether [`Engine::changed`] ends because something changed, and not because time has passed.
+    fn is_told(&self) -> bool {
+        false
+    }
+
     /// Ends when the agreement about some resource may have changed; may end too early.
     fn changed(&self) -> BoxFuture<'_, ()>;
 }

@@ -327,6 +327,11 @@ impl Work<'_> {
         self.live.run.say("Checking", &message);
         info!(migration = self.migration.name(), resource = %self.migration.resource, version, "a migration begins");
         self.tell(false, "MigrationStarted", &message).await;
+        if let Some(other) = self.migration.other_hand() {
+            let message = format!("{other} works on this migration, too: switch one of the two off");
+            warn!(migration = self.migration.name(), other, "another migrator is at work");
+            self.tell(true, "AnotherMigrator", &message).await;
+        }
         self.flush().await?;
         Ok(None)
     }

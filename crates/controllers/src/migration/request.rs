@@ -17,6 +17,14 @@ pub(super) const FINALIZER: &str = "convoy.dev/migration";
 pub(crate) const MADE_BY: &str = "app.kubernetes.io/managed-by";
 pub(crate) const TRIGGER: &str = "storage-version-trigger";
 
+/// What upstream's migrators call themselves: kube-storage-version-migrator, and those in kube-controller-manager.
+const OTHERS: [&str; 4] = [
+    "storage-version-migration-migrator",
+    "storage-version-migrator-controller",
+    "migration-runner-controller",
+    "resource-version-controller",
+];
+
 /// Annotations by which people say how. Both kinds have them, and a spec that cannot change does not matter.
 pub mod annotation {
     /// `"true"`: nothing is done until it is gone.
@@ -158,6 +166,13 @@ impl Migration {
         }
     }
 
+    /// Another program that writes the status of this migration, too.
+    pub(super) fn other_hand(&self) -> Option<&str> {
+        let managers = self.object.pointer("/metadata/managedFields").and_then(Value::as_array);
+        let named = managers.into_iter().flatten().filter_map(|it| it.get("manager")?.as_str());
+        named.into_iter().find(|it| OTHERS.iter().any(|other| it.starts_with(other)))
+    }
+
     /// The reference of Events.
     pub(super) fn involved(&self) -> Value {
         json!({
@@ -286,6 +301,14 @@ mod tests {
             let read = Migration::read(api, migration.object.clone());
             assert_eq!(read.run.phase, Phase::Succeeded);
         }
+    }
+
+    #[test]
+    fn upstreams_migrators_are_noticed() {
+        let mut migration = asked(Api::InTree, Value::Null);
+        assert_eq!(migration.other_hand(), None);
+        migration.object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}, {"manager": "migration-runner-controller", "operation": "Update"}]);
+        assert_eq!(migration.other_hand(), Some("migration-runner-controller"));
     }
 
     /// D3: what another controller finished is finished here.

@@ -115,6 +115,23 @@ pub(super) fn decide(resource: &GroupResource, facts: Facts) -> Standing {
     }
 }
 
+/// What the servers write, as far as they say: each version once.
+pub(super) fn all_written(resource: &GroupResource, facts: &Facts) -> Vec<String> {
+    let mut versions = BTreeSet::new();
+    for offer in facts.endpoints.iter().filter_map(|(_, said)| said.as_ref().ok()?.as_ref()) {
+        for offered in &offer.versions {
+            let version = written(&resource.group, &offered.version);
+            if offer.hashes.contains(&storage_version_hash(&version, &offered.kind)) {
+                versions.insert(version);
+            }
+        }
+    }
+    if let Ok(Some(storage)) = &facts.storage {
+        versions.extend(storage.servers.iter().map(|(_, version)| version.clone()));
+    }
+    versions.into_iter().collect()
+}
+
 /// By which clients see that the encoding of a resource has changed. As kube-apiserver makes it.
 pub(super) fn storage_version_hash(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

@@ -3,12 +3,13 @@
 //! Discovery is asked of each endpoint, version by version of the one group: the aggregated documents have no storage
 //! version hash, may speak for other servers, and may be incomplete because of a group that does not matter here.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::{join, join_all};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::Client;
 use meta::{GroupResource, Value};
+use tracing::debug;
 
 use super::Endpoint;
 use super::agree::{Definition, Facts, Offer, Offered, Storage};
@@ -33,6 +34,46 @@ pub(super) async fn observe(endpoints: &[Endpoint], resource: &GroupResource, li
         definition: definition.map_err(|it| it.text()),
         storage: storage.map_err(|it| it.text()),
     }
+}
+
+/// Every resource whose objects are stored: those that discovery announces a hash for, and all that users defined.
+pub(super) async fn stored(client: &Client) -> Result<Vec<GroupResource>, Error> {
+    let mut found = BTreeSet::new();
+    let mut lists = Vec::new();
+    for version in client.list_core_api_versions().await?.versions {
+        lists.push((String::new(), client.list_core_api_resources(&version).await?));
+    }
+    for group in client.list_api_groups().await?.groups {
+        for version in &group.versions {
+            match client.list_api_group_resources(&version.group_version).await {
+                Ok(list) => lists.push((group.name.clone(), list)),
+                // A group that somebody else serves and that does not answer holds up no other.
+                Err(error) => debug!(group = version.group_version, %error, "a group cannot be asked for"),
+            }
+        }
+    }
+    for (group, list) in lists {
+        let is_stored =
+            |it: &APIResource| it.storage_version_hash.as_deref().is_some_and(|it| !it.is_empty());
+        let stored = list.resources.into_iter().filter(is_stored);
+        found.extend(stored.map(|it| (group.clone(), it.name)));
+    }
+    let all = Collection::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let mut token = None;
+    loop {
+        let page = match all.list(client, token.as_deref()).await {
+            Err(error) if error.is(403) => break,
+            page => page?,
+        };
+        let (items, next) = page.open();
+        let named = |it: &Value| (text(&it["spec"]["group"]), text(&it["spec"]["names"]["plural"]));
+        found.extend(items.iter().map(named));
+        token = next;
+        if token.is_none() {
+            break;
+        }
+    }
+    Ok(found.into_iter().map(|(group, resource)| GroupResource::new(group, resource)).collect())
 }
 
 async fn offer(client: &Client, resource: &GroupResource) -> Result<Option<Offer>, Error> {

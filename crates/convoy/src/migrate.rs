@@ -1,0 +1,231 @@
+//! `convoy migrate`: has stored objects rewritten in the version that is written now, and shows how far that is.
+//!
+//! It asks for the migration; servers carry it out (`convoy serve`, or `convoy controllers` beside any other cluster).
+//! With `--local` this process carries it out itself, through the API.
+
+mod follow;
+
+use clap::Args;
+use controllers::migration::annotation;
+use http::Request;
+use meta::GroupResource;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    cli::say,
+    cluster::{Cluster, ClusterFlags, block_on},
+    failure::{Exit, Failure},
+    remote::{self, RemoteFlags},
+};
+
+/// Where migrations are asked for.
+const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
+
+/// The flags of `convoy migrate`.
+#[derive(Debug, Args)]
+pub struct MigrateFlags {
+    /// The resources, such as widgets.example.com; with --cancel, --pause and --resume also names of migrations
+    #[arg(value_name = "RESOURCE", required_unless_present = "all")]
+    resources: Vec<String>,
+
+    /// Every custom resource of which status.storedVersions lists more than one version
+    #[arg(long, conflicts_with = "resources")]
+    all: bool,
+
+    /// Count what would be done, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Only objects in this namespace; may be repeated. status.storedVersions stays as it is then
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Vec<String>,
+
+    /// Only objects that this label selector selects. status.storedVersions stays as it is then
+    #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "")]
+    selector: String,
+
+    /// Objects per second; 0 for as many as possible [default: 2000]
+    #[arg(long, value_name = "N")]
+    rate: Option<u64>,
+
+    /// Evidence that is good enough to narrow status.storedVersions, such as SecondPassOneEndpoint
+    #[arg(long, value_name = "EVIDENCE")]
+    accept_evidence: Vec<String>,
+
+    /// Ask for it and do not wait
+    #[arg(long, conflicts_with = "local")]
+    no_wait: bool,
+
+    /// Carry it out in this process, through the API, instead of leaving it to a controller
+    #[arg(long)]
+    local: bool,
+
+    /// End the migrations of these resources, or of these names; whatever they froze is let go
+    #[arg(long, conflicts_with_all = ["pause", "resume", "dry_run", "local"])]
+    cancel: bool,
+
+    /// Pause them
+    #[arg(long, conflicts_with_all = ["resume", "dry_run", "local"])]
+    pause: bool,
+
+    /// Go on with them
+    #[arg(long, conflicts_with_all = ["dry_run", "local"])]
+    resume: bool,
+
+    #[command(flatten)]
+    remote: RemoteFlags,
+
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Does it.
+pub fn run(flags: &MigrateFlags) -> Result<(), Failure> {
+    block_on(async {
+        let Cluster::Running(client) = flags.cluster.open().await? else {
+            return Err(Failure::usage("objects are migrated through a running server: name its kubeconfig"));
+        };
+        check_served(&client).await?;
+        let resources = if flags.all { stuck(&client).await? } else { flags.resources.clone() };
+        if flags.cancel || flags.pause || flags.resume {
+            return steer(flags, &client, &resources).await;
+        }
+        if resources.is_empty() {
+            say("status.storedVersions lists one version everywhere: there is nothing to migrate\n");
+            return Ok(());
+        }
+        if flags.local {
+            return remote::beside(&flags.remote, &flags.cluster, ask_and_follow(flags, &client, &resources))
+                .await;
+        }
+        ask_and_follow(flags, &client, &resources).await
+    })
+}
+
+async fn ask_and_follow(
+    flags: &MigrateFlags,
+    client: &kube::Client,
+    resources: &[String],
+) -> Result<(), Failure> {
+    let mut names = Vec::new();
+    for resource in resources {
+        let made = request(client, "POST", MIGRATIONS, Some(&order(flags, resource))).await?;
+        let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        say(&format!("{resource}: migration {name}\n"));
+        names.push((resource.clone(), name));
+    }
+    if flags.no_wait {
+        return Ok(());
+    }
+    let mut worst = Exit::Ok;
+    for (resource, name) in &names {
+        let ended = follow::follow(client, resource, name).await?;
+        worst = if worst == Exit::Ok { ended } else { worst };
+    }
+    match worst {
+        Exit::Ok => Ok(()),
+        exit => Err(Failure { exit, message: "not everything was migrated".to_owned() }),
+    }
+}
+
+/// The object by which a migration is asked for.
+fn order(flags: &MigrateFlags, resource: &str) -> Value {
+    let GroupResource { group, resource: plural } = GroupResource::from(resource);
+    let mut annotations = Map::new();
+    let mut set = |key: &str, value: String| {
+        if !value.is_empty() {
+            annotations.insert(key.to_owned(), Value::from(value));
+        }
+    };
+    set(annotation::NAMESPACES, flags.namespace.join(","));
+    set(annotation::SELECTOR, flags.selector.clone());
+    set(annotation::RATE, flags.rate.map(|it| it.to_string()).unwrap_or_default());
+    set(annotation::ACCEPT, flags.accept_evidence.join(","));
+    set(annotation::DRY_RUN, if flags.dry_run { "true".to_owned() } else { String::new() });
+    json!({
+        "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+        "metadata": {"generateName": format!("{resource}-"), "annotations": annotations},
+        "spec": {"resource": {"group": &*group, "resource": &*plural, "version": ""}},
+    })
+}
+
+/// Cancels, pauses or resumes what has not ended.
+async fn steer(flags: &MigrateFlags, client: &kube::Client, wanted: &[String]) -> Result<(), Failure> {
+    let change = if flags.cancel {
+        json!({annotation::CANCEL: "true"})
+    } else if flags.pause {
+        json!({annotation::PAUSED: "true"})
+    } else {
+        json!({annotation::PAUSED: null})
+    };
+    let done = if flags.cancel {
+        "cancelled"
+    } else if flags.pause {
+        "paused"
+    } else {
+        "resumed"
+    };
+    let mut n_found = 0;
+    for path in [MIGRATIONS, "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations"] {
+        let Ok(list) = request(client, "GET", path, None).await else { continue };
+        for migration in list["items"].as_array().into_iter().flatten() {
+            let name = migration["metadata"]["name"].as_str().unwrap_or_default();
+            let of = |field: &str| migration["spec"]["resource"][field].as_str().unwrap_or_default();
+            let resource = GroupResource::new(of("group"), of("resource")).to_string();
+            let phase = migration["status"]["phase"].as_str().unwrap_or_default();
+            let is_ended = matches!(phase, "Succeeded" | "Failed" | "Aborted");
+            if is_ended || !(wanted.is_empty() || wanted.iter().any(|it| *it == name || *it == resource)) {
+                continue;
+            }
+            let patch = json!({"metadata": {"annotations": change}});
+            request(client, "PATCH", &format!("{path}/{name}"), Some(&patch)).await?;
+            say(&format!("{resource}: migration {name} is {done}\n"));
+            n_found += 1;
+        }
+    }
+    if n_found == 0 {
+        return Err(Failure::failed(format!("no migration of {} is under way", wanted.join(", "))));
+    }
+    Ok(())
+}
+
+/// The custom resources whose definitions list more versions than the one that is written.
+async fn stuck(client: &kube::Client) -> Result<Vec<String>, Failure> {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let list = request(client, "GET", path, None).await?;
+    let several = |crd: &&Value| crd["status"]["storedVersions"].as_array().is_some_and(|it| it.len() > 1);
+    let names = list["items"].as_array().into_iter().flatten().filter(several);
+    Ok(names.filter_map(|it| it["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+async fn check_served(client: &kube::Client) -> Result<(), Failure> {
+    match request(client, "GET", "/apis/migration.k8s.io/v1alpha1", None).await {
+        Ok(_) => Ok(()),
+        Err(Failure { exit: Exit::Unknown, .. }) => Err(Failure::failed(
+            "the cluster has no StorageVersionMigrations: run `convoy controllers --print-manifests | kubectl apply -f -` \
+             first",
+        )),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Asks the server; `Exit::Unknown` stands for 404.
+pub(crate) async fn request(
+    client: &kube::Client,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, Failure> {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(|it| it.to_string().into_bytes()).unwrap_or_default();
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body);
+    let request = request.map_err(|it| Failure::because(&it))?;
+    let text = client.request_text(request).await.map_err(|error| match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            Failure { exit: Exit::Unknown, message: status.message.clone() }
+        }
+        kube::Error::Api(status) => Failure::failed(status.message.clone()),
+        other => Failure::because(&other),
+    })?;
+    serde_json::from_str(&text).map_err(|it| Failure::because(&it))
+}
