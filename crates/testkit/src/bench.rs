@@ -9,6 +9,7 @@ mod custom;
 pub mod fanout;
 mod fleet;
 pub mod load;
+mod migration;
 mod objects;
 pub mod plan;
 mod proxied;

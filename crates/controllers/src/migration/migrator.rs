@@ -383,7 +383,7 @@ impl Work<'_> {
         let rate = self.rate();
         // At a low rate a large step would come in one burst.
         let batch =
-            if rate == 0 { BATCH } else { usize::try_from(rate / 4).unwrap_or(BATCH).clamp(10, BATCH) };
+            if rate == 0 { BATCH } else { usize::try_from(rate / 20).unwrap_or(BATCH).clamp(5, BATCH) };
         Task {
             resource: self.migration.resource.clone(),
             version: self.live.run.storage_version.clone(),
@@ -533,8 +533,8 @@ impl Work<'_> {
         }
         if !is_good && !self.wishes.accepted.contains(&proof.kind) {
             let message = format!(
-                "status.storedVersions stays as it is: the evidence is {}{}{}; annotate the migration with \
-                 convoy.dev/accept-evidence={} if that is enough",
+                "status.storedVersions stays as it is: the evidence is {}{}{}; if that is enough, migrate again with \
+                 `convoy migrate --accept-evidence {}`, or the annotation convoy.dev/accept-evidence",
                 proof.kind,
                 if proof.message.is_empty() { "" } else { ", and " },
                 proof.message,

@@ -16,7 +16,7 @@ use super::fanout::{self, FanOut};
 use super::load::{self, Load, MakeRequest, Subject};
 use super::table::{Table, Target as Aim};
 use super::wire::Target;
-use super::{custom, fleet, objects, proxied};
+use super::{custom, fleet, migration, objects, proxied};
 use crate::convoy::{ADMIN_TOKEN, Convoy, Options};
 use crate::etcd::Etcd;
 
@@ -71,6 +71,10 @@ pub async fn run(plan: &Plan, say: impl Fn(&str)) -> Result<Table> {
     if wanted("proxied") && plan.etcd {
         say("requests that another server answers");
         proxied::measure(plan, &mut table).await?;
+    }
+    if wanted("migration") {
+        say("migrations of stored objects");
+        migration::measure(plan, &mut table).await?;
     }
     if wanted("etcd") && plan.etcd {
         say("CREATE on etcd");

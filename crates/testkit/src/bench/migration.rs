@@ -1,0 +1,197 @@
+//! How fast stored objects are rewritten in another version, and what others notice of it.
+//!
+//! Objects are made in one version, the definition is turned to the other one, and a migration is asked for; then back.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::load::{self, MakeRequest, Subject};
+use super::plan::{Plan, always, creates, float, mib, ms, prepare};
+use super::table::{Table, Target as Aim};
+use super::wire::Target;
+use crate::convoy::{Convoy, Options};
+use crate::etcd::Etcd;
+
+const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parcels.bench.example";
+const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
+const PARCELS: Subject = Subject {
+    path: "/apis/bench.example/v1/namespaces/bench/parcels",
+    api_version: "bench.example/v1",
+    kind: "Parcel",
+};
+/// A migration takes minutes at most.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// What a migration took.
+struct Took {
+    all: Duration,
+    rewriting: Duration,
+    /// How far the first estimate after 5 % was from the truth.
+    estimate_error: f64,
+}
+
+pub(super) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
+    let embedded = plan.options().flag("--controllers=*,-storage-version-trigger");
+    in_store(plan, table, "embedded", 10_000.0, embedded).await?;
+    if plan.etcd {
+        let etcd = Etcd::start().await?;
+        let options = Options::etcd(&plan.convoy.to_string_lossy(), &etcd.url(), "/registry")
+            .flag("--controllers=*,-storage-version-trigger");
+        in_store(plan, table, "etcd", 3_000.0, options).await?;
+    }
+    through_the_api(plan, table).await
+}
+
+async fn in_store(plan: &Plan, table: &mut Table, store: &str, aim: f64, options: Options) -> Result<()> {
+    let convoy = Convoy::start(options).await?;
+    let target = fill(&convoy, plan.objects).await?;
+    let before = mib(convoy.resident_kib()?);
+    flip(&convoy, "v2").await?;
+    let took = migrate(&convoy, json!({"convoy.dev/rate": "0"})).await?;
+    let peak = mib(convoy.peak_kib()?);
+    let per_second = float(plan.objects) / took.rewriting.as_secs_f64();
+    let note = format!(
+        "{} objects of 1 KB without a limit, {:.1} s with verification; resident {before:.0} MB before, {peak:.0} MB at the \
+         peak; the estimate after 5 % was {:.0} % off",
+        plan.objects,
+        took.all.as_secs_f64(),
+        100.0 * took.estimate_error
+    );
+    table.add(&format!("migration in the store, {store}"), Aim::AtLeast(aim), per_second, "/s", note);
+
+    let get = always(target.request("GET", &format!("{}/p-7", PARCELS.path), b""));
+    let alone = p99(&target, plan, &get).await?;
+    flip(&convoy, "v1").await?;
+    let migration = ask(&convoy, json!({})).await?;
+    let beside = p99(&target, plan, &get).await?;
+    cancel(&convoy, &migration).await?;
+    let note =
+        format!("8 connections, p99 {} ms instead of {} ms at the default rate", ms(beside), ms(alone));
+    let ratio = beside.as_secs_f64() / alone.as_secs_f64();
+    table.add(&format!("GET beside a migration, {store}: p99"), Aim::AtMost(2.0), ratio, "x", note);
+    Ok(())
+}
+
+async fn p99(target: &Target, plan: &Plan, get: &MakeRequest) -> Result<Duration> {
+    let load = load::run(target, 8, plan.time(), 200, MakeRequest::clone(get)).await?;
+    Ok(load.latency.percentile(99))
+}
+
+/// The same by requests, as on a cluster that is not ours.
+async fn through_the_api(plan: &Plan, table: &mut Table) -> Result<()> {
+    let off = "--controllers=*,-storage-version-trigger,-storage-version-migrator";
+    let convoy = Convoy::start(plan.options().flag(off)).await?;
+    let objects = plan.objects / 5;
+    fill(&convoy, objects).await?;
+    flip(&convoy, "v2").await?;
+    let begin = Instant::now();
+    let mut command = Command::new(&plan.convoy);
+    command.args(["migrate", "parcels.bench.example", "--local", "--rate", "0", "--concurrency", "32"]);
+    command.arg("--kubeconfig").arg(convoy.kubeconfig()).args(["--endpoint", convoy.base()]);
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    let all = begin.elapsed();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let status = last(&convoy).await?;
+    let note = format!(
+        "{objects} objects, {:.1} s in all; every object is written back twice; evidence {}",
+        all.as_secs_f64(),
+        status["evidence"]["kind"]
+    );
+    // Both passes ask for every object.
+    let per_second = 2.0 * float(objects) / all.as_secs_f64();
+    table.add("migration through the API", Aim::AtLeast(1_500.0), per_second, "/s", note);
+    Ok(())
+}
+
+async fn fill(convoy: &Convoy, objects: u64) -> Result<Target> {
+    let target = prepare(convoy).await?;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "parcels.bench.example"},
+        "spec": {"group": "bench.example", "scope": "Namespaced",
+            "names": {"plural": "parcels", "kind": "Parcel"},
+            "versions": [version("v1", true), version("v2", false)]}});
+    let admin = convoy.admin();
+    let (folder, _) = CRD.rsplit_once('/').context("a path")?;
+    admin.post(folder, &crd).await?.expect(201)?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while admin.get(&format!("{}?limit=1", PARCELS.path)).await?.expect(200).is_err() {
+        ensure!(Instant::now() < deadline, "the definition is not established");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    load::send_all(&target, 16, objects, creates(&target, PARCELS, "p")).await?;
+    Ok(target)
+}
+
+/// Makes this version the one that is stored.
+async fn flip(convoy: &Convoy, storage: &str) -> Result<()> {
+    let admin = convoy.admin();
+    for _ in 0..20 {
+        let mut crd = admin.get(CRD).await?.expect(200)?;
+        for version in crd["spec"]["versions"].as_array_mut().context("versions")? {
+            version["storage"] = json!(version["name"] == storage);
+        }
+        if admin.put(CRD, &crd).await?.expect(200).is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    bail!("the definition cannot be turned to {storage}")
+}
+
+async fn ask(convoy: &Convoy, annotations: Value) -> Result<String> {
+    let migration = json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+        "metadata": {"generateName": "bench-", "annotations": annotations},
+        "spec": {"resource": {"group": "bench.example", "version": "v1", "resource": "parcels"}}});
+    let made = convoy.admin().post(MIGRATIONS, &migration).await?.expect(201)?;
+    Ok(made["metadata"]["name"].as_str().context("a name")?.to_owned())
+}
+
+/// Asks for a migration and waits for its end.
+async fn migrate(convoy: &Convoy, annotations: Value) -> Result<Took> {
+    let begin = Instant::now();
+    let path = format!("{MIGRATIONS}/{}", ask(convoy, annotations).await?);
+    let (mut rewriting, mut first_estimate) = (None, None);
+    loop {
+        let object = convoy.admin().get(&path).await?.expect(200)?;
+        let status = &object["status"];
+        let progress = &status["progress"];
+        let passed = begin.elapsed();
+        match status["phase"].as_str().unwrap_or_default() {
+            "Succeeded" => {
+                let rewriting = rewriting.unwrap_or(passed);
+                let error = first_estimate
+                    .map_or(0.0, |it: f64| (it - rewriting.as_secs_f64()).abs() / rewriting.as_secs_f64());
+                return Ok(Took { all: passed, rewriting, estimate_error: error });
+            }
+            "Failed" | "Aborted" => bail!("{status}"),
+            "Running" if first_estimate.is_none() && progress["percent"].as_u64() >= Some(5) => {
+                let left = float(progress["remaining"].as_u64().unwrap_or(0))
+                    / float(progress["objectsPerSecond"].as_u64().unwrap_or(1).max(1));
+                first_estimate = Some(passed.as_secs_f64() + left);
+            }
+            "Verifying" | "Pruning" if rewriting.is_none() => rewriting = Some(passed),
+            _ => {}
+        }
+        ensure!(passed < PATIENCE, "{status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn last(convoy: &Convoy) -> Result<Value> {
+    let list = convoy.admin().get(MIGRATIONS).await?.expect(200)?;
+    Ok(list["items"][0]["status"].clone())
+}
+
+async fn cancel(convoy: &Convoy, name: &str) -> Result<()> {
+    let patch = json!({"metadata": {"annotations": {"convoy.dev/cancel": "true"}}});
+    let path = format!("{MIGRATIONS}/{name}");
+    convoy.admin().patch(&path, "application/merge-patch+json", &patch).await?.expect(200)?;
+    Ok(())
+}
