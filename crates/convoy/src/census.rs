@@ -1,7 +1,9 @@
 //! `convoy census`: how many objects are stored in which version, and which versions can be dropped.
 //!
-//! A running server counts along; a store that nobody serves is read key by key. Which of the two it was is said.
+//! A Convoy server counts along; a store that nobody serves is read key by key; of any other cluster it is inferred from
+//! what its API says. Which of the three it was is said.
 
+mod inferred;
 mod scan;
 
 use clap::Args;
@@ -11,6 +13,7 @@ use crate::{
     cli::say,
     cluster::{self, Cluster, ClusterFlags},
     failure::{Exit, Failure},
+    migrate,
     status::Output,
 };
 
@@ -57,10 +60,12 @@ pub fn run(flags: &CensusFlags) -> Result<(), Failure> {
 pub async fn read(cluster: &Cluster) -> Result<CensusView, Failure> {
     let unknown = |message: String| Failure { exit: Exit::Unknown, message };
     match cluster {
-        Cluster::Running(client) => {
-            let text = cluster::ask(client, "GET", "/convoy/census", Vec::new()).await?;
-            serde_json::from_str(&text).map_err(|it| unknown(format!("the answer is not a census: {it}")))
-        }
+        Cluster::Running(client) => match migrate::request(client, "GET", "/convoy/census", None).await {
+            Ok(view) => serde_json::from_value(view)
+                .map_err(|it| unknown(format!("the answer is not a census: {it}"))),
+            Err(Failure { exit: Exit::Unknown, .. }) => inferred::infer(client).await,
+            Err(failure) => Err(failure),
+        },
         Cluster::Stored(storage) => {
             let scanned = scan::scan(&storage.shared()).await;
             scanned.map_err(|it| unknown(format!("the store could not be read: {it}")))
@@ -70,7 +75,10 @@ pub async fn read(cluster: &Cluster) -> Result<CensusView, Failure> {
 
 /// What can be said of one version of a custom resource.
 pub fn verdict(resource: &ResourceCensus, version: &str) -> (bool, String) {
-    let count = resource.versions.iter().filter(|(it, _)| bare(it) == version).map(|(_, n)| n).sum::<u64>();
+    // Where nobody knows, an object may be stored in any version that is listed.
+    let is_listed = resource.stored_versions.iter().any(|it| it == version);
+    let may_be = |it: &str| bare(it) == version || (is_listed && it == inferred::UNKNOWN);
+    let count = resource.versions.iter().filter(|(it, _)| may_be(it)).map(|(_, n)| n).sum::<u64>();
     let head = format!(
         "{version} of {}: {} of {} objects",
         resource.resource,
@@ -109,6 +117,9 @@ fn table(view: &CensusView) -> String {
     }
     let how = match view.evidence.as_str() {
         "StoreScan" => "every key of the store was read",
+        "ApiInference" => {
+            "inferred from status.storedVersions of the definitions; built-in resources are left out"
+        }
         _ => "counted by the server as objects come and go",
     };
     page + &format!("\nEvidence: {} ({how})\n", view.evidence)
