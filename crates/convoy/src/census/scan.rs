@@ -1,7 +1,8 @@
 //! Counts what is in a store by reading every key of it.
 //!
-//! Only the `apiVersion` of a value is looked at. A value without one is counted as `unknown`: it is there, and nobody
-//! should believe otherwise.
+//! Only the `apiVersion` of a value is looked at, in JSON or in the envelope that kube-apiserver puts around protobuf. A
+//! value without one is counted as `unknown`: it is there, and nobody should believe otherwise. One that is encrypted is
+//! counted by the provider and the key.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +55,7 @@ pub(super) async fn scan(store: &SharedStore) -> Result<CensusView, String> {
                 *unknown.entry(directory(key)).or_default() += 1;
                 continue;
             };
-            let head: Option<Head> = serde_json::from_slice(&entry.value).ok();
-            let version = head.and_then(|it| it.api_version).unwrap_or_else(|| UNKNOWN.to_owned());
+            let version = version_of(&entry.value).unwrap_or_else(|| UNKNOWN.to_owned());
             *counts.entry(place.resource.clone()).or_default().entry(version).or_default() += 1;
         }
         match page.entries.last() {
@@ -75,6 +75,38 @@ pub(super) async fn scan(store: &SharedStore) -> Result<CensusView, String> {
         }
     });
     Ok(CensusView { evidence: "StoreScan".to_owned(), resources: resources.collect(), unknown })
+}
+
+/// The version that a stored value says it is in.
+fn version_of(value: &[u8]) -> Option<String> {
+    if let Some(envelope) = value.strip_prefix(b"k8s\0") {
+        // Of the envelope the first field is the type, and of that the first one the version.
+        let text = first_field(first_field(envelope)?)?;
+        return String::from_utf8(text.to_vec()).ok().filter(|it| !it.is_empty());
+    }
+    if let Some(sealed) = value.strip_prefix(b"k8s:enc:") {
+        // k8s:enc:PROVIDER:v1:KEY:...
+        let head: Vec<&[u8]> = sealed.splitn(4, |it| *it == b':').take(3).collect();
+        let text = |at: usize| head.get(at).map(|it| String::from_utf8_lossy(it).into_owned());
+        return Some(format!("encrypted ({}, key {})", text(0)?, text(2)?));
+    }
+    let head: Head = serde_json::from_slice(value).ok()?;
+    head.api_version
+}
+
+/// What is in the first field of a protobuf message, if that is number 1 and has a length of its own.
+fn first_field(message: &[u8]) -> Option<&[u8]> {
+    let mut rest = message.strip_prefix(&[0x0a])?;
+    let mut length = 0_usize;
+    for shift in [0, 7, 14, 21] {
+        let (byte, behind) = rest.split_first()?;
+        rest = behind;
+        length |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return rest.get(..length);
+        }
+    }
+    None
 }
 
 /// What the servers of this store agreed to write, by resource.
@@ -114,4 +146,21 @@ fn defined(value: &[u8]) -> Option<Place> {
 fn directory(key: &str) -> String {
     let parts: Vec<&str> = key.split('/').take(3).collect();
     format!("{}/", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_every_form() {
+        let protobuf = b"k8s\0\x0a\x0d\x0a\x07apps/v1\x12\x02Abcd";
+        assert_eq!(version_of(protobuf).as_deref(), Some("apps/v1"));
+        assert_eq!(version_of(br#"{"kind": "A", "apiVersion": "b/v1"}"#).as_deref(), Some("b/v1"));
+        let sealed = version_of(b"k8s:enc:aescbc:v1:key2:\xff\xfe");
+        assert_eq!(sealed.as_deref(), Some("encrypted (aescbc, key key2)"));
+        for broken in [&b"k8s\0"[..], b"k8s\0\x0a\x7f", b"k8s\0\x0a\x02\x0a\x05", b"{", b"", b"k8s:enc:"] {
+            assert_eq!(version_of(broken), None, "{broken:?}");
+        }
+    }
 }
