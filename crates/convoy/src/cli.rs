@@ -8,8 +8,8 @@ use std::{
 use clap::{Parser, Subcommand, error::ErrorKind};
 
 use crate::{
-    agreement, census, check, failure::Exit, flags::ServeFlags, hold, migrate, remote, serve, snapshot,
-    status, up, version,
+    agreement, census, check, failure::Exit, flags::ServeFlags, hold, migrate, remote, rollout, serve,
+    snapshot, status, up, version,
 };
 
 /// A Kubernetes-compatible API server in one binary.
@@ -25,7 +25,9 @@ enum Command {
     /// Run one API server. Flags are called as kube-apiserver's wherever it has one.
     Serve(Box<ServeFlags>),
     /// Run a control plane on this machine, and say how to use it. No flags needed.
-    Up(up::UpFlags),
+    Up(Box<up::UpFlags>),
+    /// Roll the servers of a running `convoy up` to another release, one by one, or back. Exits with 3 if that is not safe.
+    Rollout(rollout::RolloutFlags),
     /// Show who is a member of a cluster, and the version each resource is stored in. Exits with 3 while something is not
     /// agreed on.
     Status(Box<status::StatusFlags>),
@@ -58,7 +60,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let result = match cli.command {
         Command::Serve(flags) => serve::run(*flags),
-        Command::Up(flags) => up::run(flags),
+        Command::Up(flags) => up::run(*flags),
+        Command::Rollout(flags) => rollout::run(&flags),
         Command::Status(flags) => status::run(&flags),
         Command::Hold(flags) => hold::run(&flags),
         Command::Census(flags) => census::run(&flags),

@@ -21,6 +21,7 @@ mod logging;
 mod machine;
 mod migrate;
 mod remote;
+mod rollout;
 mod serve;
 mod settings;
 mod snapshot;

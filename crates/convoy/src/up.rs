@@ -1,22 +1,44 @@
-//! `convoy up`: a control plane for the impatient.
+//! `convoy up`: a control plane of several servers in one process, for the impatient.
+//!
+//! One store, one address before all servers, a kubeconfig with a context for each; `convoy rollout` rolls them.
+
+mod balance;
+pub(crate) mod control;
+mod probe;
+mod roll;
+mod ships;
 
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
-use clap::{Args, Parser};
+use clap::Args;
 use meta::Release;
-use server::listen;
+use server::{lifecycle::Lifecycle, listen};
+use store::{MemoryStore, SharedClock, SystemClock};
+use tokio::sync::mpsc;
 
+use self::{
+    balance::Balance,
+    control::Order,
+    roll::Teller,
+    ships::{Harbour, Ships},
+};
 use crate::{
     cli::say,
+    duration::GoDuration,
     failure::Failure,
-    flags::{ServeFlags, parse_release},
+    flags::{EtcdFlags, StorageFlags, parse_release},
     logging::{self, LogFormat, Volume},
-    serve::{self, Ready},
-    storage::DEFAULT_DATA_DIR,
+    serve::Signals,
+    storage::{DEFAULT_DATA_DIR, Storage},
 };
+
+/// How often etcd's history is forgotten.
+const COMPACTION: Duration = Duration::from_secs(300);
 
 /// The port that is tried first, and how many after it.
 const PORT: u16 = 6443;
@@ -29,11 +51,22 @@ pub struct UpFlags {
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
 
+    /// How many servers
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=15))]
+    servers: u8,
+
+    /// Keep nothing: everything is gone when it stops
+    #[arg(long)]
+    ephemeral: bool,
+
+    #[command(flatten)]
+    etcd: EtcdFlags,
+
     /// The address to listen on
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     bind_address: IpAddr,
 
-    /// The port to listen on [default: 6443, or the next one that is free]
+    /// The port of the common address; each server has one after it [default: 6443, or the next one that is free]
     #[arg(long, value_name = "PORT")]
     secure_port: Option<u16>,
 
@@ -53,70 +86,187 @@ pub struct UpFlags {
 /// Runs it until Ctrl-C.
 pub fn run(flags: UpFlags) -> Result<(), Failure> {
     logging::start(LogFormat::Text, flags.verbosity.map_or(Volume::Quiet, Volume::Level));
-    let port = match flags.secure_port {
-        Some(port) => port,
-        None => free_port(flags.bind_address)?,
+    let n_servers = usize::from(flags.servers);
+    let ports = ports(&flags, n_servers)?;
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|it| Failure::failed(format!("cannot start threads: {it}")))?;
+    let ended = runtime.block_on(sail(flags, ports));
+    runtime.shutdown_background();
+    ended
+}
+
+/// The whole life of it.
+async fn sail(flags: UpFlags, ports: Vec<u16>) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let temporary = match flags.ephemeral {
+        true => {
+            Some(tempfile::tempdir().map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?)
+        }
+        false => None,
     };
-    let kubeconfig =
-        flags.write_kubeconfig.clone().unwrap_or_else(|| flags.data_dir.join("admin.kubeconfig"));
-    let release = flags.emulated_version;
-    let data_dir = flags.data_dir.clone();
-    let kubeconfig_shown = std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone());
-
-    let mut serve = default_serve_flags();
-    serve.storage.data_dir = Some(flags.data_dir);
-    serve.serving.bind_address = flags.bind_address;
-    serve.serving.secure_port = port;
-    serve.serving.write_kubeconfig = Some(kubeconfig);
-    serve.api.emulated_version = release;
-    serve::run_with(serve, move |ready| say(&welcome(ready, release, &data_dir, &kubeconfig_shown)))
-}
-
-/// What `convoy serve` has without any flag.
-fn default_serve_flags() -> ServeFlags {
-    #[derive(Parser)]
-    struct Defaults {
-        #[command(flatten)]
-        flags: ServeFlags,
+    let data_dir = temporary.as_ref().map_or_else(|| flags.data_dir.clone(), |it| it.path().to_owned());
+    std::fs::create_dir_all(&data_dir)
+        .map_err(|it| Failure::failed(format!("cannot make {}: {it}", data_dir.display())))?;
+    let clock = SystemClock::shared();
+    let storage = open(&flags, &data_dir, &clock).await?;
+    let lifecycle = Lifecycle::new();
+    storage.start_tasks(COMPACTION, &clock, &lifecycle);
+    let (front, berths) = (ports[0], ports[1..].to_vec());
+    let listener = listen::bind(SocketAddr::new(flags.bind_address, front))
+        .map_err(|it| Failure::failed(format!("cannot listen on {}:{front}: {it}", flags.bind_address)))?;
+    let local =
+        if flags.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { flags.bind_address };
+    let balance = Balance::new(berths.iter().map(|it| SocketAddr::new(local, *it)));
+    let harbour = Harbour {
+        store: storage.shared(),
+        cert_dir: data_dir.join("pki"),
+        bind_address: flags.bind_address,
+        ports: berths,
+    };
+    let begin = Instant::now();
+    let mut ships = tokio::select! {
+        ships = Ships::start(harbour, balance.clone(), flags.emulated_version) => ships?,
+        () = signals.next() => return Ok(()),
+    };
+    let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| data_dir.join("admin.kubeconfig"));
+    let url = format!("https://{}", SocketAddr::new(local, front));
+    write_kubeconfig(&kubeconfig, &url, &ships)?;
+    let (orders, mut ordered) = mpsc::channel(1);
+    let control = control::listen(&control::socket(&data_dir))?;
+    tokio::spawn(control::serve(control, orders));
+    tokio::spawn(balance.run(listener));
+    let shown = std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone());
+    say(&welcome(&url, &ships, begin.elapsed(), &data_dir, &shown));
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            Some(Order { to, answer }) = ordered.recv() => {
+                let (through, teller) = (client(&kubeconfig).await?, Teller(answer));
+                tokio::select! {
+                    () = roll::roll(&mut ships, to, through, &teller) => {}
+                    () = signals.next() => break,
+                }
+            }
+        }
     }
-    Defaults::parse_from(["convoy"]).flags
+    tokio::select! {
+        () = ships.stop() => {}
+        () = signals.next() => return Err(Failure::failed("told to stop twice: gone without finishing")),
+    }
+    let _ = std::fs::remove_file(control::socket(&data_dir));
+    storage.close().await;
+    Ok(())
 }
 
-/// 6443, else the next one that is free.
-fn free_port(address: IpAddr) -> Result<u16, Failure> {
+/// The store that all servers share.
+async fn open(flags: &UpFlags, data_dir: &Path, clock: &SharedClock) -> Result<Storage, Failure> {
+    if flags.ephemeral && flags.etcd.etcd_servers.is_empty() {
+        return Ok(Storage::Memory(MemoryStore::new(Arc::clone(clock))));
+    }
+    let storage = StorageFlags {
+        data_dir: Some(data_dir.to_owned()),
+        etcd: flags.etcd.clone(),
+        etcd_compaction_interval: GoDuration::from_secs(COMPACTION.as_secs()),
+        event_ttl: GoDuration::from_secs(3_600),
+    };
+    Storage::open(&storage, clock).await
+}
+
+/// A client that takes the same way as everybody, and does not hide what it is told.
+async fn client(kubeconfig: &Path) -> Result<kube::Client, Failure> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let file = kube::config::Kubeconfig::read_from(kubeconfig).map_err(|it| Failure::because(&it))?;
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+    let mut config = config.map_err(|it| Failure::because(&it))?;
+    config.default_retry = false;
+    kube::Client::try_from(config).map_err(|it| Failure::because(&it))
+}
+
+/// One file with a context for the common address, and one for each server.
+fn write_kubeconfig(path: &Path, url: &str, ships: &Ships) -> Result<(), Failure> {
+    let Some(first) = ships.kubeconfig(0) else { return Err(Failure::failed("the servers do not listen")) };
+    let mut file = kube::config::Kubeconfig::from_yaml(first).map_err(|it| Failure::because(&it))?;
+    let mut contexts = Vec::new();
+    let mut clusters = Vec::new();
+    let (Some(context), Some(cluster)) = (file.contexts.first().cloned(), file.clusters.first().cloned())
+    else {
+        return Err(Failure::failed("the kubeconfig of a server is empty"));
+    };
+    let servers = (0..ships.len()).map(|at| (ships.name(at), ships.url(at)));
+    for (name, url) in std::iter::once(("convoy".to_owned(), url.to_owned())).chain(servers) {
+        let mut cluster = cluster.clone();
+        cluster.name.clone_from(&name);
+        if let Some(it) = &mut cluster.cluster {
+            it.server = Some(url);
+        }
+        let mut context = context.clone();
+        context.name.clone_from(&name);
+        if let Some(it) = &mut context.context {
+            it.cluster.clone_from(&name);
+        }
+        clusters.push(cluster);
+        contexts.push(context);
+    }
+    (file.clusters, file.contexts, file.current_context) = (clusters, contexts, Some("convoy".to_owned()));
+    // JSON is YAML.
+    let text = serde_json::to_string_pretty(&file).map_err(|it| Failure::because(&it))?;
+    server::files::write(path, text.as_bytes(), server::files::Access::Private)
+        .map_err(|it| Failure::because(&it))
+}
+
+/// The common port, then one for each server.
+fn ports(flags: &UpFlags, n_servers: usize) -> Result<Vec<u16>, Failure> {
+    let first = flags.secure_port.unwrap_or(PORT);
+    let mut ports = free_ports(flags.bind_address, first, n_servers + 1)?;
+    if let Some(wanted) = flags.secure_port.filter(|it| *it != ports[0]) {
+        return Err(Failure::failed(format!("port {wanted} cannot be opened on {}", flags.bind_address)));
+    }
+    if ports[0] != first {
+        say(&format!("Port {first} is taken; using {}.\n", ports[0]));
+    }
+    ports.truncate(n_servers + 1);
+    Ok(ports)
+}
+
+/// So many ports that are free, from `first` on.
+fn free_ports(address: IpAddr, first: u16, count: usize) -> Result<Vec<u16>, Failure> {
     // The runtime is needed only because a listener belongs to one.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
         .map_err(|it| Failure::failed(format!("cannot look for a free port: {it}")))?;
     let _entered = runtime.enter();
+    let last = first.saturating_add(MORE_PORTS - 1);
     let is_free = |port: &u16| listen::bind(SocketAddr::new(address, *port)).is_ok();
-    let port = (PORT..PORT + MORE_PORTS).find(is_free);
-    let port = port.ok_or_else(|| {
-        Failure::failed(format!(
-            "no port from {PORT} to {} can be opened on {address}",
-            PORT + MORE_PORTS - 1
-        ))
-    })?;
-    if port != PORT {
-        say(&format!("Port {PORT} is taken; using {port}.\n"));
+    let ports: Vec<u16> = (first..=last).filter(is_free).take(count).collect();
+    if ports.len() < count {
+        let why = format!("fewer than {count} ports from {first} to {last} can be opened on {address}");
+        return Err(Failure::failed(why));
     }
-    Ok(port)
+    Ok(ports)
 }
 
-fn welcome(ready: &Ready<'_>, release: Release, data_dir: &Path, kubeconfig: &Path) -> String {
+fn welcome(url: &str, ships: &Ships, took: Duration, data_dir: &Path, kubeconfig: &Path) -> String {
+    let servers = (0..ships.len())
+        .map(|at| format!("  {:<10} {}  {}\n", ships.name(at), ships.url(at), ships.release(at)));
+    let servers: String = servers.collect();
+    let next = if ships.release(0).minor < catalog::LAST_RELEASE.minor { 1 } else { -1 };
+    let other = Release::v1(ships.release(0).minor.saturating_add_signed(next));
     format!(
-        "Convoy is ready at {url} as Kubernetes {release}; it keeps everything in {data}.\n\
+        "Convoy is ready at {url} after {} ms; it keeps everything in {data}.\n\
+         \n\
+         {servers}\
          \n\
          In another terminal:\n\
          \n\
          \x20 export KUBECONFIG={kubeconfig}\n\
          \x20 kubectl get namespaces\n\
-         \x20 kubectl create configmap hello --from-literal=who=world\n\
-         \x20 kubectl get configmap hello -o yaml\n\
+         \x20 kubectl --context convoy-1 create configmap hello --from-literal=who=world\n\
+         \x20 convoy rollout --to {other} --data-dir {data}\n\
          \n\
          Ctrl-C stops it; the data stays.\n",
-        url = ready.url,
+        took.as_millis(),
         data = data_dir.display(),
         kubeconfig = kubeconfig.display(),
     )
@@ -127,23 +277,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_is_passed_over() {
+    fn taken_ports_are_passed_over() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let address = IpAddr::from([127, 0, 0, 1]);
-        let first = free_port(address).unwrap();
+        let before = free_ports(address, 26_443, 3).unwrap();
         let _taken = {
             let _entered = runtime.enter();
-            listen::bind(SocketAddr::new(address, first)).unwrap()
+            listen::bind(SocketAddr::new(address, before[1])).unwrap()
         };
-        assert!(free_port(address).unwrap() > first);
-    }
-
-    #[test]
-    fn the_welcome_says_what_to_type() {
-        let ready =
-            Ready { address: SocketAddr::from(([127, 0, 0, 1], 6443)), url: "https://127.0.0.1:6443" };
-        let text = welcome(&ready, Release::v1(36), Path::new("./d"), Path::new("/x/admin.kubeconfig"));
-        assert!(text.contains("export KUBECONFIG=/x/admin.kubeconfig\n"), "{text}");
-        assert!(default_serve_flags().storage.etcd.etcd_servers.is_empty());
+        let after = free_ports(address, 26_443, 3).unwrap();
+        assert!(!after.contains(&before[1]) && after.len() == 3);
     }
 }

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cache::{Collection, Item};
+use fleet::cluster::Guarantee;
+use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
 use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
 
@@ -23,6 +25,9 @@ const MAX_PUTS: usize = 100;
 
 /// Bytes in one transaction: etcd takes requests of 1.5 MiB.
 const MAX_PUT_BYTES: usize = 1 << 20;
+
+/// How long a server may write an earlier version where the guarantee is loose.
+const UNFENCED: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to rewrite.
 #[derive(Clone, Debug)]
@@ -96,9 +101,22 @@ impl Registry {
             return Err(RewriteError::Disagreement("no server has reported what it stores".to_owned()));
         };
         match &fence.record.common {
-            Some(version) => Ok((version.to_string(), fence.record.epoch.get())),
+            Some(version) => {
+                self.check_settled(fence.record.condition.since)?;
+                Ok((version.to_string(), fence.record.epoch.get()))
+            }
             None => Err(RewriteError::Disagreement(fence.record.condition.message.clone())),
         }
+    }
+
+    /// Where writes are not fenced, a server may write what was agreed on before for as long as it takes to hear of it.
+    fn check_settled(&self, since: Timestamp) -> Result<(), RewriteError> {
+        let is_loose = self.station.cluster().is_some_and(|it| it.guarantee == Guarantee::Loose);
+        if !is_loose || since + UNFENCED < self.clock.now() {
+            return Ok(());
+        }
+        let why = "the guarantee is loose: every server has a minute to hear of what was agreed on";
+        Err(RewriteError::Unavailable(why.to_owned()))
     }
 
     /// Rewrites some objects behind the key `after`.

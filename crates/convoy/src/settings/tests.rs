@@ -54,7 +54,8 @@ fn flags_are_read() {
     assert_eq!(flags.authentication.service_account_issuer, ["https://a", "https://b"]);
     assert_eq!(
         flags.controllers.controllers.to_string(),
-        "clusterrole-aggregation,expiry,garbage-collector,root-ca-cert-publisher,serviceaccount,serviceaccount-token,storage-version-gc"
+        "clusterrole-aggregation,expiry,garbage-collector,root-ca-cert-publisher,serviceaccount,serviceaccount-token,storage-version-gc,\
+         storage-version-migrator,storage-version-trigger"
     );
     assert_eq!(flags.logging.verbosity, 4);
     assert_eq!(cert_dir(&flags), Path::new("./convoy-pki"));

@@ -162,10 +162,12 @@ async fn a_server_ends_with_exit_code_0_when_asked_to() -> Result<()> {
     convoy.start_again().await
 }
 
-/// What is stored is counted by a running server and in a store at rest, and both say what may be dropped.
+/// What is stored is counted by a running server and in a store at rest, and both say what may be dropped; `migrate` does
+/// what stands in the way of it.
 #[tokio::test]
-async fn a_census_tells_which_versions_can_be_dropped() -> Result<()> {
-    let mut server = testkit::Convoy::start(Options::embedded(BINARY)).await?;
+async fn a_census_tells_which_versions_can_be_dropped_and_migrate_sees_to_it() -> Result<()> {
+    let by_hand = Options::embedded(BINARY).flag("--controllers=*,-storage-version-trigger");
+    let mut server = testkit::Convoy::start(by_hand).await?;
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let admin = server.admin();
     let made = admin.post(definitions, &widgets("v1alpha1")).await?.expect(201)?;
@@ -186,20 +188,37 @@ async fn a_census_tells_which_versions_can_be_dropped() -> Result<()> {
     let kubeconfig = kubeconfig.to_str().unwrap().to_owned();
     let running = ["--kubeconfig", kubeconfig.as_str()];
     check_census(&running, "2 of 3 objects, not safe to drop", Some(3));
-    for name in ["w0", "w1"] {
-        let object = admin.get(&format!("{objects}/{name}")).await?.expect(200)?;
-        admin.put(&format!("{objects}/{name}"), &object).await?.expect(200)?;
-    }
-    check_census(&running, "0 of 3 objects, safe to drop", Some(0));
+    check_migrate(&running, &["widgets.example.com", "--dry-run"], "2 objects would be", 0);
+    check_census(&running, "2 of 3 objects, not safe to drop", Some(3));
+    check_migrate(&running, &["--pause", "widgets.example.com"], "", 1);
+    check_migrate(
+        &running,
+        &["--all"],
+        "v1alpha1 left status.storedVersions (evidence: StoreScan of 3 objects)",
+        0,
+    );
+    check_migrate(&running, &["--all"], "there is nothing to migrate", 0);
+    check_migrate(&running, &["ships.example.com", "--no-wait"], "ships.example.com: migration ", 0);
+    check_migrate(&running, &["--cancel", "ships.example.com"], "is cancelled", 0);
+    let said = convoy(&[&["check", "--drop", "v1alpha1.widgets.example.com"], &running[..]].concat());
+    assert_eq!(said.status.code(), Some(0), "{}", complaint(&said));
     let data = server.data_dir();
     server.term(Duration::from_secs(30)).await?;
     let stored = ["--data-dir", data.to_str().unwrap()];
-    check_census(&stored, "0 of 3 objects, safe to drop", Some(0));
+    let said = convoy(&[&["check", "--drop", "v1alpha1.widgets.example.com"], &stored[..]].concat());
+    assert_eq!(said.status.code(), Some(0), "{}", complaint(&said));
     let said = convoy(&[&["check", "--to", "1.33"], &stored[..]].concat());
     assert_eq!(said.status.code(), Some(0), "{}", complaint(&said));
     let said = convoy(&[&["check", "--drop", "v1.ships.example.com"], &stored[..]].concat());
     assert_eq!(said.status.code(), Some(4), "{}", complaint(&said));
     Ok(())
+}
+
+fn check_migrate(cluster: &[&str], args: &[&str], expected: &str, code: i32) {
+    let said = convoy(&[&["migrate"], args, cluster].concat());
+    let page = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert_eq!(said.status.code(), Some(code), "{args:?}: {page} {}", complaint(&said));
+    assert!(page.contains(expected), "{args:?}: {page}");
 }
 
 fn check_census(cluster: &[&str], verdict: &str, code: Option<i32>) {

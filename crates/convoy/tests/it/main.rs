@@ -20,5 +20,6 @@ mod kubectl;
 mod manifests;
 mod mixed_versions;
 mod running;
+mod up;
 mod watch_soak;
 mod webhooks;

@@ -136,7 +136,7 @@ impl Cluster {
 /// servers do not come together, and are right not to.
 fn options(fleet: &Fleet, name: &str, minor: u16) -> Options {
     let without = match minor {
-        34 => ",certificates.k8s.io/v1alpha1=false,storagemigration.k8s.io/v1alpha1=false",
+        34 => ",certificates.k8s.io/v1alpha1=false",
         35 => ",scheduling.k8s.io/v1alpha1=false",
         _ => "",
     };
