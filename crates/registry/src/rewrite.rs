@@ -1,7 +1,8 @@
 //! Rewrites stored objects in the version that was agreed on, and looks at how they are stored.
 //!
 //! **Flow.** A step reads some keys straight from the store, brings those that are stored in another version into the
-//! agreed one, and puts them in one transaction. No HTTP, no admission: the object that a client sees does not change,
+//! agreed one, and puts them, each in a transaction of its own: objects that share a revision could not be told apart by
+//! a watch that goes on from it. No HTTP, no admission: the object that a client sees does not change,
 //! so nobody has a say in it. Generation and managedFields stay, leases of keys stay, watchers see one MODIFIED.
 //!
 //! **Guarantees.** A transaction requires the fence record at the revision in which the wanted version is the common
@@ -14,17 +15,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cache::{Collection, Item};
 use fleet::cluster::Guarantee;
+use futures_util::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
 use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
 
 use crate::{Kind, Registry, Target, limits, serve};
 
-/// Keys in one transaction: with the requirements on top, fewer than etcd takes.
-const MAX_PUTS: usize = 100;
-
-/// Bytes in one transaction: etcd takes requests of 1.5 MiB.
-const MAX_PUT_BYTES: usize = 1 << 20;
+/// Puts that are under way at the same time; stores commit those together that come together.
+const AT_ONCE: usize = 64;
 
 /// How long a server may write an earlier version where the guarantee is loose.
 const UNFENCED: SignedDuration = SignedDuration::from_secs(60);
@@ -87,6 +86,14 @@ struct Pending {
     value: Bytes,
 }
 
+/// What became of it.
+enum Outcome {
+    Rewritten,
+    Raced(String),
+    Failed(String, String),
+    Gone,
+}
+
 /// What proves that bytes are in the right version.
 struct Proof {
     kind: Arc<Kind>,
@@ -128,17 +135,16 @@ impl Registry {
             return Ok(done);
         }
         let pending = self.encode_all(task, &proof, wanted, &mut done).await?;
-        let mut group: Vec<Pending> = Vec::new();
-        let mut n_bytes = 0;
-        for it in pending {
-            if group.len() >= MAX_PUTS || (n_bytes + it.value.len() > MAX_PUT_BYTES && !group.is_empty()) {
-                self.put_group(&proof, std::mem::take(&mut group), &mut done).await?;
-                n_bytes = 0;
+        let puts = stream::iter(pending).map(|it| self.put_one(&proof, it)).buffer_unordered(AT_ONCE);
+        let outcomes: Vec<_> = puts.collect().await;
+        for outcome in outcomes {
+            match outcome? {
+                Outcome::Rewritten => done.rewritten += 1,
+                Outcome::Raced(object) => done.raced.push(object),
+                Outcome::Failed(object, why) => done.failed.push((object, why)),
+                Outcome::Gone => {}
             }
-            n_bytes += it.value.len();
-            group.push(it);
         }
-        self.put_group(&proof, group, &mut done).await?;
         Ok(done)
     }
 
@@ -268,50 +274,32 @@ impl Registry {
         Ok(pending)
     }
 
-    /// Puts some objects in one transaction. Keys that somebody else has written meanwhile are left out.
-    async fn put_group(
-        &self,
-        proof: &Proof,
-        mut group: Vec<Pending>,
-        done: &mut Rewritten,
-    ) -> Result<(), RewriteError> {
-        group.retain(|it| {
-            let fits = it.value.len() <= limits::MAX_OBJECT_BYTES;
-            if !fits {
-                let why = format!("limit is {}", limits::MAX_OBJECT_BYTES);
-                done.failed.push((object_of(&it.item), why));
-            }
-            fits
-        });
-        while !group.is_empty() {
-            let mut txn = Txn::new();
-            txn.require.extend(proof.require.iter().cloned());
-            for Pending { item, value } in &group {
-                txn = txn.require_at(item.key(), item.revision());
-                txn = match item.lease() {
-                    Some(lease) => txn.put_leased(item.key(), value.clone(), lease),
-                    None => txn.put(item.key(), value.clone()),
-                };
-            }
-            match self.store.commit(txn).await {
-                Ok(_) => {
-                    done.rewritten += group.len() as u64;
-                    return Ok(());
-                }
-                Err(CommitError::Unmet { failed, .. }) if failed >= proof.require.len() => {
-                    let raced = group.remove(failed - proof.require.len());
-                    done.raced.push(object_of(&raced.item));
-                }
-                Err(CommitError::Unmet { .. }) => {
-                    let why = "the agreement or the definition changed in the middle".to_owned();
-                    return Err(RewriteError::Unavailable(why));
-                }
-                // A key with a lease that has just ended is about to go.
-                Err(CommitError::NoLease(lease)) => group.retain(|it| it.item.lease() != Some(lease)),
-                Err(error) => return Err(RewriteError::Unavailable(error.to_string())),
-            }
+    /// Puts one object, if nobody else has written it meanwhile.
+    async fn put_one(&self, proof: &Proof, pending: Pending) -> Result<Outcome, RewriteError> {
+        let Pending { item, value } = pending;
+        if value.len() > limits::MAX_OBJECT_BYTES {
+            return Ok(Outcome::Failed(object_of(&item), format!("limit is {}", limits::MAX_OBJECT_BYTES)));
         }
-        Ok(())
+        let mut txn = Txn::new();
+        txn.require.extend(proof.require.iter().cloned());
+        txn = txn.require_at(item.key(), item.revision());
+        txn = match item.lease() {
+            Some(lease) => txn.put_leased(item.key(), value, lease),
+            None => txn.put(item.key(), value),
+        };
+        match self.store.commit(txn).await {
+            Ok(_) => Ok(Outcome::Rewritten),
+            Err(CommitError::Unmet { failed, .. }) if failed >= proof.require.len() => {
+                Ok(Outcome::Raced(object_of(&item)))
+            }
+            Err(CommitError::Unmet { .. }) => {
+                let why = "the agreement or the definition changed in the middle".to_owned();
+                Err(RewriteError::Unavailable(why))
+            }
+            // A key with a lease that has just ended is about to go.
+            Err(CommitError::NoLease(_)) => Ok(Outcome::Gone),
+            Err(error) => Err(RewriteError::Unavailable(error.to_string())),
+        }
     }
 }
 

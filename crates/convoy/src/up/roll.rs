@@ -101,9 +101,11 @@ fn held_back(ships: &Ships) -> Vec<String> {
     let Some(server) = ships.any() else { return Vec::new() };
     let status = server.status();
     let is_held = |it: &&station::view::ResourceView| {
-        let wishes: Vec<&String> = it.servers.iter().map(|it| &it.preferred_version).collect();
-        it.common_encoding_version.is_none()
-            || wishes.iter().any(|wish| Some(*wish) != it.selected_version.as_ref())
+        // What nobody serves any more is nobody's to agree on.
+        let mut wishes = it.servers.iter().map(|it| &it.preferred_version);
+        !it.servers.is_empty()
+            && (it.common_encoding_version.is_none()
+                || wishes.any(|wish| Some(wish) != it.selected_version.as_ref()))
     };
     status.resources.iter().filter(is_held).map(|it| it.resource.clone()).collect()
 }

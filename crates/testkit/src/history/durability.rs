@@ -73,6 +73,8 @@ pub struct Durability {
     newest: u64,
     acknowledged: usize,
     unknown: usize,
+    /// Servers may write an object anew as it is, in another version.
+    is_migrated: bool,
 }
 
 /// One state a key may be in; the revision of an unacknowledged write is not known.
@@ -84,6 +86,11 @@ enum State {
 }
 
 impl Durability {
+    /// For clusters that migrate what they store: an object may have a newer resourceVersion than its last write gave it.
+    pub fn with_migrations() -> Self {
+        Self { is_migrated: true, ..Self::default() }
+    }
+
     /// A write is about to be sent.
     pub fn begin(&mut self, key: &str, write: Write) -> Pending {
         self.keys.entry(key.to_owned()).or_insert_with(|| BTreeSet::from([State::Absent]));
@@ -138,7 +145,8 @@ impl Durability {
     /// One key as it is now, while its writer waits. What was possible becomes what is.
     pub fn observe_one(&mut self, key: &str, found: Option<&Seen>) -> Result<(), Violation> {
         let possible = self.keys.entry(key.to_owned()).or_insert_with(|| BTreeSet::from([State::Absent]));
-        if !possible.iter().any(|it| it.allows(found)) {
+        let is_migrated = self.is_migrated;
+        if !possible.iter().any(|it| it.allows(found, is_migrated)) {
             let possible = possible.iter().map(State::seen).collect();
             return Err(Violation::Wrong { key: key.to_owned(), possible, found: found.cloned() });
         }
@@ -178,9 +186,12 @@ impl Durability {
 }
 
 impl State {
-    fn allows(&self, found: Option<&Seen>) -> bool {
+    fn allows(&self, found: Option<&Seen>, is_migrated: bool) -> bool {
         match (self, found) {
             (State::Absent, None) => true,
+            (State::At(seen), Some(found)) if is_migrated => {
+                seen.value == found.value && found.revision >= seen.revision
+            }
             (State::At(seen), Some(found)) => seen == found,
             (State::Somewhere { value, after }, Some(found)) => {
                 value == &found.value && found.revision > *after
@@ -271,6 +282,22 @@ mod tests {
         let pending = history.begin("a", Write::Delete);
         history.end(pending, Outcome::Acknowledged(None)).unwrap();
         assert!(history.observe(9, &list(&[("a", "1", 5)])).is_err());
+    }
+
+    #[test]
+    fn what_is_migrated_may_be_newer_but_not_other() {
+        let found = |value: &str, revision| {
+            BTreeMap::from([("a".to_owned(), Seen { value: value.to_owned(), revision })])
+        };
+        for (value, revision, is_right) in [("1", 5, true), ("1", 7, true), ("1", 4, false), ("2", 7, false)]
+        {
+            let mut history = Durability::with_migrations();
+            put(&mut history, "a", "1", acknowledged(5)).unwrap();
+            assert_eq!(history.observe(9, &found(value, revision)).is_ok(), is_right, "{value} {revision}");
+        }
+        let mut history = Durability::default();
+        put(&mut history, "a", "1", acknowledged(5)).unwrap();
+        assert!(history.observe(9, &found("1", 7)).is_err());
     }
 
     #[test]

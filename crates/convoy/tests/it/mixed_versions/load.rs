@@ -110,11 +110,17 @@ impl Kind {
 }
 
 /// What writers were told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Books {
     pub durability: Durability,
     /// By resource.
     pub written: BTreeMap<&'static str, Written>,
+}
+
+impl Default for Books {
+    fn default() -> Self {
+        Self { durability: Durability::with_migrations(), written: BTreeMap::new() }
+    }
 }
 
 /// What all clients share.
