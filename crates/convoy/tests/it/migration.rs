@@ -6,4 +6,10 @@
 mod history;
 mod widgets;
 
+mod agreement;
+mod crash;
 mod flips;
+mod freeze;
+mod trouble;
+mod webhook;
+mod wishes;

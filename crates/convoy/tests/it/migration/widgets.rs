@@ -223,11 +223,28 @@ impl Drop for Watcher {
     }
 }
 
-/// Asks until something differs from what is wanted, for a moment: what must not happen has time to happen.
-pub async fn stays<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(1);
+/// What must not happen has a moment to happen.
+pub async fn stays<F: Future<Output = bool>>(what: &str, check: impl FnMut() -> F) {
+    stays_for(1, what, check).await;
+}
+
+/// The same with more seconds.
+pub async fn stays_for<F: Future<Output = bool>>(seconds: u64, what: &str, mut check: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(seconds);
     while tokio::time::Instant::now() < deadline {
         assert!(check().await, "{what}: it did not stay so");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Moves the storage version from v1 to v2, and returns a migration that has begun and takes its time.
+pub async fn slow(ship: &Ship, ground: &Ground) -> String {
+    // It is there before the flip, so that the trigger leaves it to it.
+    let wishes = json!({"convoy.dev/paused": "true", "convoy.dev/rate": "5"});
+    let path = ask_for(ship, MIGRATIONS, "slow", wishes).await;
+    says(ship, &path, "reason", "Paused").await;
+    flip(ship, "v2").await;
+    annotate(ship, &path, json!({"convoy.dev/paused": null})).await;
+    is_under_way(ship, ground, &path).await;
+    path
 }
