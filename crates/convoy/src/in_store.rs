@@ -14,6 +14,7 @@ use registry::{
     Registry,
     rewrite::{Rewrite, RewriteError, Rewritten},
 };
+use station::Station;
 
 /// Rewrites in the store of one server.
 pub(crate) struct InStore(pub(crate) Arc<Registry>);
@@ -97,8 +98,9 @@ impl Engine for InStore {
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let station = self.0.station();
-            let seen = (station.moves(), station.memberships());
-            station.until(|it| (it.moves(), it.memberships()) != seen).await;
+            let counts = |it: &Station| (it.moves(), it.agreements(), it.memberships());
+            let seen = counts(station);
+            station.until(|it| counts(it) != seen).await;
         })
     }
 }
