@@ -111,6 +111,14 @@ const SOAKS: &[Soak] = &[
         about: "three servers go from 1.34 to 1.36 and back behind a balancer, with kill -9 and cut connections (rounds = rolls)",
     },
     Soak {
+        name: "migration-crash",
+        package: "convoy",
+        target: IT,
+        filter: "migration::crash::",
+        rounds: 200,
+        about: "the server that migrates crashes at random moments and another one goes on (rounds = flips)",
+    },
+    Soak {
         name: "gc",
         package: "controllers",
         target: IT,

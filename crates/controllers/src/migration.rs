@@ -24,5 +24,6 @@ pub(crate) mod request;
 mod state;
 
 pub(crate) use migrator::{run, served};
+pub(crate) use plan::CANCELLED;
 pub use request::annotation;
 pub use state::{Failed, Phase, Progress, Proof, Run};

@@ -30,7 +30,7 @@ use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::migration::engine::{Agreement, Engine, Trouble};
 use crate::migration::request::{Api, MADE_BY, Migration, TRIGGER};
-use crate::migration::{Phase, served};
+use crate::migration::{CANCELLED, Phase, served};
 use crate::run::Ctx;
 use crate::selection::Controller;
 use crate::work::{Next, work};
@@ -279,6 +279,7 @@ fn describe(migration: &Migration) -> Made {
         is_own: migration.is_made_by_trigger(),
         is_ended: run.phase.is_end() || object::is_deleting(&migration.object),
         has_succeeded: run.phase == Phase::Succeeded,
+        is_interrupted: run.phase == Phase::Aborted && run.reason != CANCELLED,
         is_whole: migration.is_whole(),
         version: run.storage_version.clone(),
         completed: run.completion_time.as_deref().and_then(time::parse_time),

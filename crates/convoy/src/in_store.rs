@@ -14,6 +14,7 @@ use registry::{
     Registry,
     rewrite::{Rewrite, RewriteError, Rewritten},
 };
+use station::Station;
 
 /// Rewrites in the store of one server.
 pub(crate) struct InStore(pub(crate) Arc<Registry>);
@@ -101,8 +102,9 @@ impl Engine for InStore {
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             let station = self.0.station();
-            let seen = (station.moves(), station.memberships());
-            station.until(|it| (it.moves(), it.memberships()) != seen).await;
+            let counts = |it: &Station| (it.moves(), it.agreements(), it.memberships());
+            let seen = counts(station);
+            station.until(|it| counts(it) != seen).await;
         })
     }
 }
@@ -140,8 +142,7 @@ fn failures(
         message: "somebody else wrote it at the same moment".to_owned(),
     });
     let failed = failed.into_iter().map(|(object, message)| {
-        let is_webhook = message.starts_with("conversion webhook");
-        let class = if is_webhook { Class::WebhookUnreachable } else { Class::Undecodable };
+        let class = class_of(&message);
         Failure { class, object, message }
     });
     let unreadable = unreadable.into_iter().map(|(object, message)| Failure {
@@ -150,4 +151,17 @@ fn failures(
         message,
     });
     raced.chain(failed).chain(unreadable).collect()
+}
+
+/// What kind of trouble it is with an object that could not be converted. A webhook that does not answer at all is none
+/// of an object.
+fn class_of(message: &str) -> Class {
+    let is_webhook = message.contains("conversion webhook for ");
+    let is_passing =
+        ["an error on the server", "the server is currently unable", "the server has received too many"];
+    match is_webhook {
+        true if is_passing.iter().any(|it| message.contains(it)) => Class::WebhookUnreachable,
+        true => Class::Denied,
+        false => Class::Undecodable,
+    }
 }

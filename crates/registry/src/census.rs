@@ -8,7 +8,11 @@ use std::collections::BTreeMap;
 use fleet::stored::Census;
 use meta::{GroupResource, GroupVersion, Status, StorageVersion, Value};
 
-use crate::{Registry, custom::prepare, outcome};
+use crate::{
+    Registry,
+    custom::{self, prepare},
+    outcome, serve,
+};
 
 impl Registry {
     /// How many objects of one resource are stored in which version, at a moment after the call. `None` if this server
@@ -26,7 +30,13 @@ impl Registry {
     pub fn listed_versions(&self, resource: &GroupResource) -> Vec<String> {
         let Some(kind) = self.kinds.get(resource) else { return Vec::new() };
         let Some(custom) = &kind.custom else { return Vec::new() };
-        let definition: Value = serde_json::from_slice(custom.text()).unwrap_or_default();
+        // What the cache has may be newer than what is served by.
+        let definitions = self.kinds.get(&custom::definitions()).and_then(|it| it.collection().cloned());
+        let cached = definitions.and_then(|it| it.get(custom::definition_key(resource).as_str()));
+        let definition = match cached {
+            Some(item) => serve::stored_tree(&item),
+            None => serde_json::from_slice::<Value>(custom.text()).unwrap_or_default(),
+        };
         let listed = prepare::stored_versions(&definition).into_iter();
         listed.map(|it| GroupVersion::new(&*resource.group, it).to_string()).collect()
     }

@@ -20,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
 use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
 
-use crate::{Kind, Registry, Target, limits, serve};
+use crate::{Kind, Registry, Target, custom::convert, limits, serve};
 
 /// Puts that are under way at the same time; stores commit those together that come together.
 const AT_ONCE: usize = 64;
@@ -243,14 +243,22 @@ impl Registry {
             };
             return Ok(items.into_iter().map(encode).collect());
         }
-        if let Ok(pending) = self.encode_custom(task, &target, &items).await {
-            return Ok(pending);
+        match self.encode_custom(task, &target, &items).await {
+            Ok(pending) => return Ok(pending),
+            // None of them is the reason, and asking once for each of them would take long.
+            Err(status) if convert::is_unreached(&status) => {
+                return Err(RewriteError::Unavailable(status.message));
+            }
+            Err(_) => {}
         }
         // One of them is the reason: it must not hold up the others.
         let mut pending = Vec::with_capacity(items.len());
         for item in items {
             match self.encode_custom(task, &target, std::slice::from_ref(&item)).await {
                 Ok(mut one) => pending.append(&mut one),
+                Err(status) if convert::is_unreached(&status) => {
+                    return Err(RewriteError::Unavailable(status.message));
+                }
                 Err(status) => done.failed.push((object_of(&item), status.message)),
             }
         }

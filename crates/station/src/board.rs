@@ -45,6 +45,8 @@ pub(crate) struct Board {
     pub(crate) refusals: BTreeMap<Identity, Refusal>,
     /// Grows when a resource is written in another version.
     pub(crate) n_moves: u64,
+    /// Grows when servers agree on something else, or no more, or again.
+    pub(crate) n_agreements: u64,
     /// Grows when the members change.
     pub(crate) n_memberships: u64,
 }
@@ -189,10 +191,13 @@ impl Board {
         if seen < known.seen {
             return;
         }
-        let before = known.version();
+        let (before, agreed) = (known.version(), known.agreement());
         *known = Known { fence, seen, own, strange };
         if known.version() != before {
             self.n_moves += 1;
+        }
+        if known.agreement() != agreed {
+            self.n_agreements += 1;
         }
     }
 
@@ -380,6 +385,12 @@ impl Known {
     fn version(&self) -> Option<StorageVersion> {
         let selected = self.fence.as_ref().and_then(|it| it.record.selection.clone());
         self.own.as_ref().map(|it| it.version.clone()).or(selected)
+    }
+
+    /// What all agree on, and how often that has changed.
+    fn agreement(&self) -> Option<(Option<StorageVersion>, u64)> {
+        let record = &self.fence.as_ref()?.record;
+        Some((record.common.clone(), record.epoch.get()))
     }
 }
 

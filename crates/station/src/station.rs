@@ -297,6 +297,12 @@ impl Station {
         self.inner.board.read().n_moves
     }
 
+    /// Grows whenever what servers agree on about some resource changes, be it that they agree at all. Where each server
+    /// writes what it likes best, that happens without a move.
+    pub fn agreements(&self) -> u64 {
+        self.inner.board.read().n_agreements
+    }
+
     /// The live members, and whether nothing can be missing among them: the records were read, and each could be.
     pub fn members(&self) -> (Arc<Members>, bool) {
         let board = self.inner.board.read();

@@ -108,6 +108,8 @@ struct Live {
     left: u64,
     /// Steps that failed, one after the other.
     n_setbacks: u32,
+    /// Nothing is rewritten before.
+    not_before: Instant,
     /// Whether the server refuses to move the storage version, as soon as that is known.
     is_frozen: Option<bool>,
     renewed: Instant,
@@ -129,6 +131,7 @@ impl Live {
             pace: Pace::new(),
             left: 0,
             n_setbacks: 0,
+            not_before: Instant::now(),
             is_frozen: None,
             renewed: Instant::now(),
         }
@@ -223,6 +226,8 @@ impl Work<'_> {
             Step::Begin { version, epoch } => self.begin(version, epoch).await,
             Step::Freeze => self.freeze().await,
             Step::Start => self.start().await,
+            // Whatever woke this up, be it what it wrote itself: a rest is a rest.
+            Step::Rewrite | Step::Verify if self.rest() > SLICE => Ok(Some(Next::After(self.rest()))),
             Step::Rewrite => self.rewrite().await,
             Step::Verify => self.verify().await,
             Step::Prune => self.prune().await,
@@ -438,6 +443,12 @@ impl Work<'_> {
         self.live.pace.rest(self.rate())
     }
 
+    /// How long nothing is to be done yet.
+    fn rest(&self) -> Duration {
+        let waits = self.live.not_before.saturating_duration_since(Instant::now());
+        self.live.pace.rest(self.rate()).max(waits)
+    }
+
     /// Rests if that is short; a longer rest is none of this pass.
     async fn pause(&mut self, rest: Duration) -> Result<Option<Next>, Error> {
         if rest > SLICE {
@@ -473,6 +484,7 @@ impl Work<'_> {
             self.live.run.failures = failures;
             self.flush().await?;
             self.live.run.failures.clear();
+            self.live.not_before = Instant::now() + pause;
             return Ok(Some(Next::After(pause)));
         }
         self.end(Phase::Failed, "ObjectsFailed", &words).await

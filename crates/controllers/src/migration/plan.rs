@@ -3,6 +3,9 @@
 use super::engine::Agreement;
 use super::state::{Phase, Run};
 
+/// The reason of a migration that somebody cancelled.
+pub(crate) const CANCELLED: &str = "Cancelled";
+
 /// What people want of a migration beside its spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wishes {
@@ -76,7 +79,7 @@ pub(super) fn plan(facts: Facts<'_>) -> Step {
         return if facts.holds { Step::Unwind } else { Step::Rest };
     }
     if wishes.is_cancelled {
-        return end(Phase::Aborted, "Cancelled", "somebody cancelled it");
+        return end(Phase::Aborted, CANCELLED, "somebody cancelled it");
     }
     if wishes.is_paused {
         return wait("Paused", "somebody paused it with the annotation convoy.dev/paused");

@@ -136,10 +136,10 @@ impl Migration {
         object::finalizers(&self.object).contains(&FINALIZER)
     }
 
-    /// Those made first go first.
-    pub(super) fn order(&self) -> (String, Api, String) {
+    /// Those that have begun go first, then those made first.
+    pub(super) fn order(&self) -> (bool, String, Api, String) {
         let made = object::meta_text(&self.object, "creationTimestamp").to_owned();
-        (made, self.api, self.name().to_owned())
+        (!self.run.phase.has_begun(), made, self.api, self.name().to_owned())
     }
 
     pub(super) fn made(&self) -> Option<Timestamp> {
@@ -309,6 +309,14 @@ mod tests {
         assert_eq!(migration.other_hand(), None);
         migration.object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}, {"manager": "migration-runner-controller", "operation": "Update"}]);
         assert_eq!(migration.other_hand(), Some("migration-runner-controller"));
+    }
+
+    /// Timestamps have seconds: two that were made in the same one are told apart by what they do.
+    #[test]
+    fn one_that_has_begun_is_not_overtaken() {
+        let mut begun = asked(Api::InTree, Value::Null);
+        begun.run.phase = Phase::Running;
+        assert!(begun.order() < asked(Api::External, Value::Null).order());
     }
 
     /// D3: what another controller finished is finished here.

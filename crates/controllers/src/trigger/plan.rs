@@ -43,6 +43,8 @@ pub(super) struct Made {
     pub(super) is_own: bool,
     pub(super) is_ended: bool,
     pub(super) has_succeeded: bool,
+    /// It ended because servers did not agree any more: that is over by now, and was nobody's decision.
+    pub(super) is_interrupted: bool,
     /// About every object.
     pub(super) is_whole: bool,
     /// What it stored objects in.
@@ -128,11 +130,16 @@ fn agreed(facts: &Facts<'_>, state: Option<&State>, version: &str) -> Plan {
     };
     let is_counted = stored.is_some();
     let pending = migrations.iter().any(|it| !it.is_ended && (is_counted || !has_changed || !it.is_own));
+    // Whoever cancelled one, be it their own, does not want to see another one at once.
+    let beat = state.and_then(|it| it.last_heartbeat_time.as_deref()).and_then(time::parse_time);
     let failed_lately = migrations.iter().any(|it| {
         let is_recent = it.completed.is_some_and(|it| it + TRY_AGAIN > now);
-        it.is_own && it.is_ended && !it.has_succeeded && is_recent && it.version == version
+        // One that ended before the version changed says nothing about the change.
+        let is_about_this = !has_changed || it.completed.zip(beat).is_some_and(|(end, beat)| end > beat);
+        let has_failed = it.is_ended && !it.has_succeeded && !it.is_interrupted;
+        it.is_whole && has_failed && is_recent && is_about_this && it.version == version
     });
-    let create = !pending && (!failed_lately || has_changed);
+    let create = !pending && !failed_lately;
     let outdated = |it: &&Made| it.is_own && (it.is_ended || !is_counted);
     let delete = if create {
         migrations.iter().filter(outdated).map(|it| it.name.clone()).collect()

@@ -13,7 +13,7 @@ mod members;
 mod pauses;
 mod peers;
 mod proxy;
-mod rolling;
+pub mod rolling;
 mod skew;
 mod unsafe_steps;
 
@@ -36,4 +36,4 @@ macro_rules! on_both_stores {
         }
     };
 }
-use on_both_stores;
+pub(crate) use on_both_stores;

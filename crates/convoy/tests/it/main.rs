@@ -18,6 +18,7 @@ mod hostile;
 mod kube_client;
 mod kubectl;
 mod manifests;
+mod migration;
 mod mixed_versions;
 mod running;
 mod up;

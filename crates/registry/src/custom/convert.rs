@@ -72,6 +72,13 @@ pub(crate) async fn convert(
     Ok(converted)
 }
 
+/// Whether a conversion failed because the webhook did not answer at all, which says nothing about the objects.
+pub(crate) fn is_unreached(status: &Status) -> bool {
+    let (is_webhook, is_post) =
+        (status.message.contains("conversion webhook for "), status.message.contains(" failed: Post "));
+    is_webhook && is_post && !status.message.contains("the response is larger than")
+}
+
 async fn convert_batch(
     webhooks: &dyn Webhooks,
     config: &Arc<ClientConfig>,

@@ -30,6 +30,7 @@ fn made(version: &str, is_own: bool, outcome: Option<bool>) -> Made {
         is_own,
         is_ended: outcome.is_some(),
         has_succeeded: outcome == Some(true),
+        is_interrupted: false,
         is_whole: true,
         version: version.to_owned(),
         completed: outcome.map(|_| "2026-11-16T11:58:00Z".parse().unwrap()),
@@ -204,6 +205,21 @@ fn a_failed_migration_is_not_repeated_at_once() {
         ..Given::on(V2)
     };
     assert_eq!(given.plan(), Plan::default());
+    // Somebody cancelled their own: another one in its place would not be what they want.
+    let cancelled = Given { migrations: vec![made(V2, false, Some(false))], ..given };
+    assert_eq!(cancelled.plan(), Plan::default());
+    // The state may lag behind: it was cancelled before the trigger had seen that there is something to migrate.
+    let behind = Given { state: Some(state(V1, &[V1], "2026-11-16T11:57:00Z")), ..cancelled };
+    assert!(!behind.plan().create);
+    let cancelled = Given { state: Some(state(V1, &[V1, V2], FRESH)), ..behind };
+    assert!(cancelled.plan().create, "what failed is older than the change");
+    let cancelled = Given { state: Some(state(V2, &[V1, V2], FRESH)), ..cancelled };
+    let some = Made { is_whole: false, ..made(V2, false, Some(false)) };
+    let given = Given { migrations: vec![some], ..cancelled };
+    assert!(given.plan().create, "it was not about everything");
+    let interrupted = Made { is_interrupted: true, ..failed.clone() };
+    let given = Given { migrations: vec![interrupted], ..given };
+    assert!(given.plan().create, "they agree again");
     let long_ago = Made { completed: Some("2026-11-16T11:00:00Z".parse().unwrap()), ..failed };
     let plan = Given { migrations: vec![long_ago], ..given }.plan();
     assert!(plan.create);

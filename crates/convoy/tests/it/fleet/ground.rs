@@ -31,6 +31,9 @@ pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// The controllers of most servers here.
 const ONLY_RECORDS: &str = "storage-version-gc";
 
+/// The controllers of servers that migrate.
+const MIGRATION: &str = "storage-version-gc,storage-version-migrator,storage-version-trigger";
+
 /// Longer than anything here should take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -117,6 +120,13 @@ impl Ground {
             cert_dir: Some(self.certs.path().to_owned()),
             ..Options::default()
         };
+        let ship = self.try_launch_as(options, name, minor, flags).await;
+        ship.unwrap_or_else(|it| panic!("{name}: {it}"))
+    }
+
+    /// A server whose controllers migrate, and do nothing else.
+    pub async fn launch_migrating(&self, name: &str, minor: u16, flags: &[&str]) -> Ship {
+        let options = Options { controllers: MIGRATION.to_owned(), ..Options::default() };
         let ship = self.try_launch_as(options, name, minor, flags).await;
         ship.unwrap_or_else(|it| panic!("{name}: {it}"))
     }
