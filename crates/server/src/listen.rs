@@ -8,6 +8,7 @@
 //! Time limits on the network are real time: they protect sockets, which do not care about a test's clock.
 
 mod connection;
+mod gather;
 
 use std::{
     future::Future,
