@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -25,6 +25,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
@@ -59,11 +60,13 @@ pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, 
     let io = Observed { stream, connection: Arc::clone(&connection) };
     let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection), is_h2 });
     let ended = if is_h2 {
-        let executor = Executor { tasks: shared.tasks.clone(), is_brief: Arc::default() };
-        let brief = Arc::clone(&executor.is_brief);
+        let (tasks, waiting) = (shared.tasks.clone(), Arc::default());
+        let mut brief = Brief { new: Arc::clone(&waiting), streams: FuturesUnordered::new() };
+        let executor = Executor { tasks, is_brief: Arc::default(), waiting };
+        let next_is_brief = Arc::clone(&executor.is_brief);
         // Boxed here, where it is made: a stream is moved several times before it runs.
         let service = service_fn(move |request| {
-            brief.store(is_brief(&request), Ordering::Relaxed);
+            next_is_brief.store(is_brief(&request), Ordering::Relaxed);
             Box::pin(answer(Arc::clone(&one), request))
         });
         let io = Gather::new(io);
@@ -71,13 +74,23 @@ pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, 
         // Whoever has sent a request learns by GOAWAY that no other is taken, and which ones were.
         let may_finish = |it: &Connection| it.has_begun();
         let finish = http2::Connection::graceful_shutdown;
-        until_told(pin!(served), &connection, may_finish, finish, |cx| io.poll_leave(cx)).await
+        until_told(pin!(served), &connection, may_finish, finish, |mut served, cx| {
+            brief.go_on(cx);
+            let polled = served.as_mut().poll(cx);
+            brief.go_on(cx);
+            match io.poll_leave(cx) {
+                // Nobody is there to read more.
+                Poll::Ready(Err(_)) => Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) | Poll::Pending => polled,
+            }
+        })
+        .await
     } else {
         let service = service_fn(move |request| answer(Arc::clone(&one), request));
         let served = h1(shared).serve_connection(TokioIo::new(io), service).with_upgrades();
         let may_finish = |it: &Connection| it.is_busy();
         let finish = http1::UpgradeableConnection::graceful_shutdown;
-        until_told(pin!(served), &connection, may_finish, finish, |_| Poll::Ready(Ok(()))).await
+        until_told(pin!(served), &connection, may_finish, finish, Future::poll).await
     };
     if let Err(error) = ended {
         tracing::trace!(%address, %error, "a connection broke");
@@ -194,14 +207,18 @@ fn h2<H>(shared: &Shared<H>, executor: Executor) -> http2::Builder<Executor> {
 
 /// Runs the streams of an HTTP/2 connection as tasks that draining waits for.
 ///
-/// A stream that may be answered at once is tried first, in the task of the connection: most reads of one object need
-/// no task then, nobody is woken for them, and what several streams answer leaves together.
+/// Brief ones run in the task of the connection instead: nobody is woken for them, and what several of them answer
+/// leaves together.
 #[derive(Clone)]
 struct Executor {
     tasks: TaskTracker,
     /// Whether the stream that comes next is a brief one.
     is_brief: Arc<AtomicBool>,
+    /// Brief ones that could not be answered at once.
+    waiting: Arc<Mutex<Vec<BriefStream>>>,
 }
+
+type BriefStream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executor {
     fn execute(&self, stream: F) {
@@ -210,10 +227,24 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executo
             return;
         }
         let mut stream = Box::pin(stream);
-        // Nobody is woken on behalf of this try: a task tries again right away.
+        // Nobody is woken on behalf of this try: `Brief` tries again before the connection's turn is over.
         if stream.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.tasks.spawn(stream);
+            self.waiting.lock().push(stream);
         }
+    }
+}
+
+/// The brief streams of a connection that wait for something, mostly for the store to say how new the cache must be.
+struct Brief {
+    new: Arc<Mutex<Vec<BriefStream>>>,
+    streams: FuturesUnordered<BriefStream>,
+}
+
+impl Brief {
+    /// Lets those go on that can.
+    fn go_on(&mut self, cx: &mut Context<'_>) {
+        self.streams.extend(self.new.lock().drain(..));
+        while let Poll::Ready(Some(())) = self.streams.poll_next_unpin(cx) {}
     }
 }
 
@@ -245,14 +276,14 @@ async fn unless_told<T>(
     .await
 }
 
-/// Drives a connection until it ends or is told to. It finishes when it may, and a moment later in any case. What it
-/// has written leaves at the end of every turn.
+/// Drives a connection, turn by turn, until it ends or is told to. It finishes when it may, and a moment later in any
+/// case.
 async fn until_told<C: Future<Output = hyper::Result<()>>>(
     mut served: Pin<&mut C>,
     connection: &Connection,
     may_finish: impl Fn(&Connection) -> bool,
     finish: impl Fn(Pin<&mut C>),
-    leave: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
+    mut turn: impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<hyper::Result<()>>,
 ) -> hyper::Result<()> {
     let (mut is_finishing, mut linger) = (false, Linger::default());
     poll_fn(|cx| {
@@ -267,12 +298,7 @@ async fn until_told<C: Future<Output = hyper::Result<()>>>(
             }
             Order::Close => return Poll::Ready(Ok(())),
         }
-        let polled = served.as_mut().poll(cx);
-        match leave(cx) {
-            // Nobody is there to read more.
-            Poll::Ready(Err(_)) => Poll::Ready(Ok(())),
-            Poll::Ready(Ok(())) | Poll::Pending => polled,
-        }
+        turn(served.as_mut(), cx)
     })
     .await
 }

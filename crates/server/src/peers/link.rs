@@ -260,7 +260,7 @@ async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     state: &State,
 ) -> Result<(), BoxError> {
     let mut pings = connection.ping_pong();
-    let mut silence = Silence::default();
+    let (mut silence, mut has_waited) = (Silence::default(), false);
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     poll_fn(|cx| {
@@ -273,11 +273,15 @@ async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 Then::GiveUp => return Poll::Ready(Err("the other server is silent".into())),
             }
         }
-        // Where several requests are under way, others may be about to be sent: they leave together.
-        if state.has_news.swap(false, Ordering::Acquire) && state.n_requests.load(Ordering::Relaxed) > 1 {
+        // Where several requests are under way, others may be about to be sent: they leave together. One turn is waited
+        // for, not more, or those that keep coming would hold up those that are there.
+        let has_news = state.has_news.swap(false, Ordering::Acquire);
+        if has_news && !has_waited && state.n_requests.load(Ordering::Relaxed) > 1 {
+            has_waited = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        has_waited = false;
         Pin::new(&mut connection).poll(cx).map_err(BoxError::from)
     })
     .await
