@@ -60,7 +60,7 @@ impl Authenticator {
         if let Some(chain) = &exchange.peer.certificates {
             let by = exchange.peer.verified(&(self.trust)());
             if by.front_proxy_ca
-                && let Some(user) = self.front_proxy(exchange, &chain[0])?
+                && let Some(user) = self.front_proxy(exchange)?
             {
                 return Ok(Some(user));
             }
@@ -87,13 +87,10 @@ impl Authenticator {
         Ok(Arc::new(user))
     }
 
-    fn front_proxy(
-        &self,
-        exchange: &Exchange,
-        certificate: &[u8],
-    ) -> Result<Option<Arc<User>>, NotRecognized> {
-        let names = &self.request_header.allowed_names;
-        access::certificate::check_allowed_name(certificate, names).map_err(|_| NotRecognized)?;
+    fn front_proxy(&self, exchange: &Exchange) -> Result<Option<Arc<User>>, NotRecognized> {
+        if !exchange.peer.is_named_as_proxy(&self.request_header.allowed_names) {
+            return Err(NotRecognized);
+        }
         let headers: Vec<(&str, &str)> = exchange
             .headers
             .iter()
@@ -104,10 +101,9 @@ impl Authenticator {
 
     /// Whether the other side of the connection is a server of this cluster: it shows a front proxy's certificate.
     pub(crate) fn is_peer(&self, exchange: &Exchange) -> bool {
-        let Some(chain) = &exchange.peer.certificates else { return false };
-        let names = &self.request_header.allowed_names;
-        exchange.peer.verified(&(self.trust)()).front_proxy_ca
-            && access::certificate::check_allowed_name(&chain[0], names).is_ok()
+        let peer = &exchange.peer;
+        peer.verified(&(self.trust)()).front_proxy_ca
+            && peer.is_named_as_proxy(&self.request_header.allowed_names)
     }
 
     /// Nobody in particular: only health and version are open to them.

@@ -213,7 +213,9 @@ fn admit(chain: &Chain, exchange: &Exchange, caller: &Caller) -> Result<Option<I
 fn finish(exchange: &Exchange, answer: Answer) -> Response<Body> {
     let mut response = answer.response;
     let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::from_str(&exchange.audit_id) {
+    if let Ok(mut id) = HeaderValue::from_str(&exchange.audit_id) {
+        // No two answers have the same: HTTP/2 does not try to remember it.
+        id.set_sensitive(true);
         headers.insert("audit-id", id);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));

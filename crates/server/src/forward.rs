@@ -13,17 +13,14 @@ mod headers;
 mod upgrade;
 
 use std::sync::{
-    Weak,
+    Arc, Weak,
     atomic::{AtomicUsize, Ordering},
 };
 
 use access::RequestHeaderConfig;
-use bytes::Bytes;
 use fleet::Identity;
-use futures_util::{Stream, StreamExt};
-use http::{Method, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, BodyStream};
-use hyper::body::Incoming;
+use futures_util::StreamExt;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use meta::Status;
 use station::Station;
 
@@ -35,10 +32,12 @@ use crate::{
     lifecycle::{Lifecycle, Tasks},
     peers::{
         Peers,
-        pool::{NoAnswer, Place, Pools},
+        link::{Incoming, pieces, whole},
+        pool::{NoAnswer, Place, Pool, Pools},
     },
 };
 
+use headers::Carrier;
 pub(crate) use headers::{BY, MARK};
 pub(crate) use upgrade::Upgrade;
 
@@ -59,12 +58,18 @@ pub(crate) struct Candidate {
     pub(crate) address: Option<String>,
 }
 
+/// A candidate that has said where it is.
+struct Reachable<'a> {
+    candidate: &'a Candidate,
+    address: &'a str,
+    pool: Arc<Pool>,
+}
+
 /// What forwards requests, for one server.
 pub(crate) struct Forwarder {
     /// `None` if this server cannot prove itself to others.
     pools: Option<Pools>,
-    /// The headers in which a front proxy names users.
-    names: RequestHeaderConfig,
+    carrier: Carrier,
     /// Which of several equal servers is next.
     turn: AtomicUsize,
     tasks: Tasks,
@@ -80,7 +85,13 @@ impl Forwarder {
     ) -> Self {
         let tasks = lifecycle.tasks().clone();
         let pools = peers.map(|it| Pools::new(it, tasks.clone(), clock.clone()));
-        Self { pools, names, turn: AtomicUsize::new(0), tasks, lifecycle: lifecycle.clone() }
+        Self {
+            pools,
+            carrier: Carrier::new(names),
+            turn: AtomicUsize::new(0),
+            tasks,
+            lifecycle: lifecycle.clone(),
+        }
     }
 
     /// Forgets connections to servers that are no longer members, for as long as this server runs.
@@ -99,17 +110,16 @@ impl Forwarder {
 
     /// The candidates in the order in which they are tried: better ones first, equals in turn, and those that could not
     /// be reached a moment ago last.
-    fn order<'a>(&self, pools: &Pools, candidates: &'a [Vec<Candidate>]) -> Vec<(&'a Candidate, &'a str)> {
+    fn order<'a>(&self, pools: &Pools, candidates: &'a [Vec<Candidate>]) -> Vec<Reachable<'a>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let mut ordered = Vec::new();
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
         for equals in candidates.iter().filter(|it| !it.is_empty()) {
             let (before, after) = equals.split_at(turn % equals.len());
-            let reachable = after.iter().chain(before);
-            ordered.extend(reachable.filter_map(|it| Some((it, it.address.as_deref()?))));
-        }
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for it in ordered {
-            if pools.is_worth_asking(&pools.pool(it.1)) { good.push(it) } else { bad.push(it) }
+            for candidate in after.iter().chain(before) {
+                let Some(address) = candidate.address.as_deref() else { continue };
+                let it = Reachable { candidate, address, pool: pools.pool(address) };
+                if pools.is_worth_asking(&it.pool) { good.push(it) } else { bad.push(it) }
+            }
         }
         good.append(&mut bad);
         good.truncate(MAX_TRIES);
@@ -133,28 +143,30 @@ pub(crate) async fn step(
         return Err(failed());
     };
     let me = chain.dispatch.registry.station().identity();
-    let carried = headers::carried(exchange, caller, &forwarder.names, me)?;
+    let mut carried = Some(forwarder.carrier.headers(exchange, caller, me)?);
     let order = forwarder.order(pools, candidates);
     if order.is_empty() {
         chain.metrics.peer_proxy_error("endpoint_resolution", exchange);
         return Err(failed());
     }
-    let mut request = Some(build(exchange, &carried, body));
     let wanted = exchange.upgrade.lock().take();
     if let Some(wanted) = wanted {
-        let upgraded = upgrade::forward(forwarder, pools, &order, request.take(), wanted).await;
+        let request = build(exchange, carried.take().unwrap_or_default(), body);
+        let upgraded = upgrade::forward(forwarder, pools, &order, request, wanted).await;
         return finish(chain, exchange, record, upgraded);
     }
     let is_watch = exchange.info.is_long_running();
     let can_repeat = matches!(exchange.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let mut last: Result<(&Candidate, Response<Body>), BoxError> = Err(FAILED.into());
-    for (candidate, address) in order {
-        let sent = match request.take() {
-            Some(request) => request,
-            None if can_repeat => build(exchange, &carried, no_body()),
-            None => break,
+    let mut body = Some(body);
+    for Reachable { candidate, address, pool } in order {
+        let Some(body_left) = body.take().or_else(|| can_repeat.then(no_body)) else { break };
+        let headers = match carried.take() {
+            Some(headers) => headers,
+            None => forwarder.carrier.headers(exchange, caller, me)?,
         };
-        match pools.send(&pools.pool(address), at(sent, address)?, is_watch).await {
+        let request = at(build(exchange, headers, body_left), address)?;
+        match pools.send(&pool, request, is_watch).await {
             Ok((response, place)) => {
                 let response = receive(forwarder, response, place, is_watch).await;
                 let is_good =
@@ -166,7 +178,7 @@ pub(crate) async fn step(
             }
             Err(NoAnswer { error, unsent }) => {
                 last = Err(error);
-                request = unsent.map(|it| *it);
+                body = unsent;
             }
         }
         if let Err(error) = &last {
@@ -202,10 +214,10 @@ fn finish(
     }
 }
 
-fn build(exchange: &Exchange, carried: &http::HeaderMap, body: RequestBody) -> Request<RequestBody> {
+fn build(exchange: &Exchange, headers: HeaderMap, body: RequestBody) -> Request<RequestBody> {
     let mut request = Request::new(body);
     *request.method_mut() = exchange.method.clone();
-    *request.headers_mut() = carried.clone();
+    *request.headers_mut() = headers;
     *request.uri_mut() = exchange.uri.clone();
     request
 }
@@ -232,7 +244,7 @@ async fn receive(
         parts.headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
     let body = match length {
         Some(0) => Body::empty(),
-        Some(length) if length <= SMALL && !is_watch => Body::full(incoming.collect().await?.to_bytes()),
+        Some(length) if length <= SMALL && !is_watch => Body::full(whole(incoming).await?),
         _ => {
             let pieces = pieces(incoming).inspect(move |_| {
                 // Counted for as long as it is read.
@@ -247,14 +259,4 @@ async fn receive(
         }
     };
     Ok(Response::from_parts(parts, body))
-}
-
-/// A body as it comes. What follows behind it is left out: nobody here sends trailers.
-fn pieces(incoming: Incoming) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
-    BodyStream::new(incoming).filter_map(|frame| {
-        std::future::ready(match frame {
-            Ok(frame) => frame.into_data().ok().map(Ok),
-            Err(error) => Some(Err(BoxError::from(error))),
-        })
-    })
 }

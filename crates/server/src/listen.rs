@@ -8,8 +8,15 @@
 //! Time limits on the network are real time: they protect sockets, which do not care about a test's clock.
 
 mod connection;
+mod gather;
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use http::{Request, Response};
@@ -51,6 +58,7 @@ pub struct Peer {
     /// The client showed a certificate that no authority vouched for: it must not pass as anonymous.
     pub has_unknown_certificate: bool,
     verified: Mutex<Option<Verified>>,
+    is_named_as_proxy: OnceLock<bool>,
 }
 
 /// What was found out about the chain, and when.
@@ -67,7 +75,13 @@ const VERIFIED_FOR: Duration = Duration::from_secs(60);
 impl Peer {
     /// A caller without a certificate, for instance in this process.
     pub fn without_certificate(address: SocketAddr) -> Self {
-        Self { address, certificates: None, has_unknown_certificate: false, verified: Mutex::new(None) }
+        Self {
+            address,
+            certificates: None,
+            has_unknown_certificate: false,
+            verified: Mutex::new(None),
+            is_named_as_proxy: OnceLock::new(),
+        }
     }
 
     /// A client that showed this chain.
@@ -85,7 +99,17 @@ impl Peer {
             certificates: is_known.then_some(chain),
             has_unknown_certificate: !is_known,
             verified: Mutex::new(Some(verified)),
+            is_named_as_proxy: OnceLock::new(),
         }
+    }
+
+    /// Whether the client's certificate has a name that front proxies may have. Read once: neither the certificate nor
+    /// the names change while the connection lives. Whoever asks knows that an authority vouches for it *now*.
+    pub(crate) fn is_named_as_proxy(&self, names: &[String]) -> bool {
+        *self.is_named_as_proxy.get_or_init(|| {
+            let own = self.certificates.as_ref().and_then(|it| it.first());
+            own.is_some_and(|it| access::certificate::check_allowed_name(it, names).is_ok())
+        })
     }
 
     /// Which authorities vouch for the client's certificate now. Cheap: remembered for a minute, unless the

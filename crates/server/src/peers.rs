@@ -5,6 +5,7 @@
 //! Deliberately not here: connections that are kept ([`pool`]), and what is sent over them ([`crate::forward`]).
 
 pub mod egress;
+pub(crate) mod link;
 pub(crate) mod pool;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};

@@ -4,10 +4,13 @@
 //! The other server sees exactly the user that this one saw, after impersonation, or nobody: a name that headers cannot
 //! carry unchanged is refused. Whatever the client sent in the place of such headers is gone.
 
+use std::{collections::HashMap, sync::Arc};
+
 use access::{RequestHeaderConfig, User};
 use fleet::Identity;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use meta::Status;
+use parking_lot::Mutex;
 
 use crate::chain::{Caller, Exchange};
 
@@ -30,64 +33,92 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// What this server sets itself.
-const OWN: [&str; 9] = [
-    BY,
-    "host",
-    "authorization",
-    "audit-id",
-    "expect",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-uri",
-];
+/// How many users' headers are remembered.
+const MAX_USERS: usize = 512;
 
-/// The headers of the forwarded request.
-pub(super) fn carried(
-    exchange: &Exchange,
-    caller: &Caller,
-    names: &RequestHeaderConfig,
-    me: &Identity,
-) -> Result<HeaderMap, Status> {
-    let (dropped, standard) = (connection_headers(&exchange.headers), RequestHeaderConfig::standard());
-    let mut headers = HeaderMap::with_capacity(exchange.headers.len() + 12);
-    for (name, value) in &exchange.headers {
-        let text = name.as_str();
-        let is_dropped = HOP_BY_HOP.contains(&text)
-            || OWN.contains(&text)
-            || text == MARK
-            || dropped.iter().any(|it| it == text)
-            || names.is_identity(text)
-            || standard.is_identity(text)
-            || access::impersonation::is_impersonation(text);
-        if !is_dropped {
+/// Makes the headers of forwarded requests. Users come again and again, and so do their headers: they are made once.
+pub(super) struct Carrier {
+    /// The headers in which a front proxy names users.
+    names: RequestHeaderConfig,
+    /// Those that a server looks at which was told nothing else.
+    standard: RequestHeaderConfig,
+    users: Mutex<HashMap<String, Arc<Named>>>,
+}
+
+/// A user, and how headers say it.
+struct Named {
+    user: User,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Carrier {
+    pub(super) fn new(names: RequestHeaderConfig) -> Self {
+        Self { names, standard: RequestHeaderConfig::standard(), users: Mutex::default() }
+    }
+
+    /// The headers of the forwarded request.
+    pub(super) fn headers(
+        &self,
+        exchange: &Exchange,
+        caller: &Caller,
+        me: &Identity,
+    ) -> Result<HeaderMap, Status> {
+        let named = self.named(&caller.user)?;
+        let dropped = connection_headers(&exchange.headers);
+        let mut headers = HeaderMap::with_capacity(exchange.headers.len() + named.headers.len() + 4);
+        for (name, value) in &exchange.headers {
+            if !self.is_own(name.as_str()) && !dropped.iter().any(|it| it == name.as_str()) {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+        for (name, value) in &named.headers {
             headers.append(name.clone(), value.clone());
         }
+        headers.insert(MARK, HeaderValue::from_static("true"));
+        let mut set = |name: &'static str, value: &str, is_unique: bool| {
+            // What cannot stand in a header is not worth refusing a request for.
+            if let Ok(mut value) = HeaderValue::from_str(value) {
+                // HTTP/2 does not try to remember it.
+                value.set_sensitive(is_unique);
+                headers.insert(name, value);
+            }
+        };
+        set(BY, me.as_str(), false);
+        set("audit-id", &exchange.audit_id, true);
+        set("x-forwarded-for", &exchange.peer.address.ip().to_string(), false);
+        Ok(headers)
     }
-    for (name, value) in
-        access::headers_of_user(names, &caller.user).ok_or_else(|| unspeakable(&caller.user))?
-    {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(Status::internal)?;
-        let value = HeaderValue::from_bytes(value.as_bytes()).map_err(Status::internal)?;
-        headers.append(name, value);
+
+    /// Whether a client's header is not passed on: it is about the connection, or for this server to say.
+    fn is_own(&self, name: &str) -> bool {
+        HOP_BY_HOP.contains(&name)
+            || matches!(name, MARK | BY | "host" | "authorization" | "audit-id" | "expect")
+            || name.starts_with("x-forwarded-")
+            || self.names.is_identity(name)
+            || self.standard.is_identity(name)
+            || access::impersonation::is_impersonation(name)
     }
-    let mut set = |name: &'static str, value: &str| {
-        // What cannot stand in a header is not worth refusing a request for.
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(name, value);
+
+    fn named(&self, user: &User) -> Result<Arc<Named>, Status> {
+        if let Some(named) = self.users.lock().get(&user.name)
+            && named.user == *user
+        {
+            return Ok(Arc::clone(named));
         }
-    };
-    set(MARK, "true");
-    set(BY, me.as_str());
-    set("audit-id", &exchange.audit_id);
-    set("x-forwarded-for", &exchange.peer.address.ip().to_string());
-    set("x-forwarded-proto", "https");
-    set("x-forwarded-uri", exchange.uri.path());
-    let host = exchange.headers.get(header::HOST).and_then(|it| it.to_str().ok());
-    let host = host.or_else(|| exchange.uri.authority().map(http::uri::Authority::as_str));
-    set("x-forwarded-host", host.unwrap_or_default());
-    Ok(headers)
+        let texts = access::headers_of_user(&self.names, user).ok_or_else(|| unspeakable(user))?;
+        let mut headers = Vec::with_capacity(texts.len());
+        for (name, value) in texts {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(Status::internal)?;
+            headers.push((name, HeaderValue::from_bytes(value.as_bytes()).map_err(Status::internal)?));
+        }
+        let named = Arc::new(Named { user: user.clone(), headers });
+        let mut users = self.users.lock();
+        if users.len() >= MAX_USERS {
+            users.clear();
+        }
+        users.insert(user.name.clone(), Arc::clone(&named));
+        Ok(named)
+    }
 }
 
 /// Removes from an answer what is between the servers, and what this server says itself.
@@ -122,8 +153,6 @@ fn unspeakable(user: &User) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{body::no_body, listen::Peer};
 
@@ -139,7 +168,7 @@ mod tests {
 
     fn carried_for(user: &User, sent: &[(&str, &str)]) -> Result<HeaderMap, Status> {
         let caller = Caller { user: Arc::new(user.clone()), real: None };
-        carried(&exchange(sent), &caller, &RequestHeaderConfig::standard(), &Identity::new("me"))
+        Carrier::new(RequestHeaderConfig::standard()).headers(&exchange(sent), &caller, &Identity::new("me"))
     }
 
     fn bob() -> User {
@@ -182,6 +211,29 @@ mod tests {
         assert_eq!(all("x-kubernetes-compatibility-version"), ["1.36"]);
         for gone in ["authorization", "impersonate-user", "connection", "x-secret"] {
             assert!(!headers.contains_key(gone), "{gone}");
+        }
+    }
+
+    #[test]
+    fn users_of_one_name_are_not_mixed_up() {
+        let carrier = Carrier::new(RequestHeaderConfig::standard());
+        let groups = |user: User| {
+            let caller = Caller { user: Arc::new(user), real: None };
+            let headers = carrier.headers(&exchange(&[]), &caller, &Identity::new("me")).unwrap();
+            let groups = headers.get_all("x-remote-group").iter();
+            groups.map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(groups(bob()), ["dev", "system:authenticated"]);
+        assert_eq!(groups(User { groups: vec!["ops".to_owned()], ..bob() }), ["ops"]);
+        assert_eq!(groups(bob()), ["dev", "system:authenticated"]);
+    }
+
+    #[test]
+    fn no_more_users_are_remembered_than_there_is_room_for() {
+        let carrier = Carrier::new(RequestHeaderConfig::standard());
+        for number in 0..2 * MAX_USERS {
+            carrier.named(&User::named(format!("user-{number}"))).unwrap();
+            assert!(carrier.users.lock().len() <= MAX_USERS);
         }
     }
 

@@ -3,11 +3,14 @@
 //! HTTP/2 has no such thing, so each gets a connection of its own; the caller's identity goes with it like with any
 //! other request.
 
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use hyper::{client::conn::http1, upgrade::OnUpgrade};
+use http_body_util::BodyStream;
+use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 
-use super::{Candidate, Forwarder, Pools};
+use super::{Candidate, Forwarder, Pools, Reachable};
 use crate::body::{Body, BoxError, RequestBody};
 
 /// The protocols that the client wants to speak, and the promise of its connection.
@@ -29,16 +32,15 @@ impl Upgrade {
 pub(super) async fn forward<'a>(
     forwarder: &Forwarder,
     pools: &Pools,
-    order: &[(&'a Candidate, &str)],
-    request: Option<Request<RequestBody>>,
+    order: &[Reachable<'a>],
+    mut request: Request<RequestBody>,
     wanted: Upgrade,
 ) -> Result<(&'a Candidate, Response<Body>), BoxError> {
-    let mut request = request.ok_or("the request is gone")?;
     let headers = request.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, wanted.protocol);
     let mut last: BoxError = "no server is known".into();
-    for (candidate, address) in order {
+    for Reachable { candidate, address, .. } in order {
         let stream = match pools.peers().connect(address, b"http/1.1").await {
             Ok(stream) => stream,
             Err(error) => {
@@ -63,11 +65,7 @@ pub(super) async fn forward<'a>(
 }
 
 /// The answer; if it agrees to the change, bytes flow from here on.
-fn answer(
-    forwarder: &Forwarder,
-    mut response: Response<hyper::body::Incoming>,
-    client: OnUpgrade,
-) -> Response<Body> {
+fn answer(forwarder: &Forwarder, mut response: Response<Incoming>, client: OnUpgrade) -> Response<Body> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let server = hyper::upgrade::on(&mut response);
         let draining = forwarder.lifecycle.draining();
@@ -87,5 +85,15 @@ fn answer(
         });
         return response.map(|_| Body::empty());
     }
-    response.map(|incoming| Body::stream(super::pieces(incoming)))
+    response.map(|incoming| Body::stream(pieces(incoming)))
+}
+
+/// A body as it comes, without what may follow behind it.
+fn pieces(incoming: Incoming) -> impl Stream<Item = Result<Bytes, BoxError>> + Send {
+    BodyStream::new(incoming).filter_map(|frame| {
+        std::future::ready(match frame {
+            Ok(frame) => frame.into_data().ok().map(Ok),
+            Err(error) => Some(Err(BoxError::from(error))),
+        })
+    })
 }

@@ -7,13 +7,16 @@ use std::{
     net::SocketAddr,
     panic::AssertUnwindSafe,
     pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use futures_util::FutureExt;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::{
@@ -22,6 +25,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
@@ -29,7 +33,7 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
-use super::{Handler, Peer, Shared};
+use super::{Handler, Peer, Shared, gather::Gather};
 use crate::{
     body::{Body, RequestBody, no_body},
     connections::{Connection, Order},
@@ -53,19 +57,40 @@ pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, 
     let Some(stream) = unless_told(pin!(handshake(shared, stream)), &connection).await else { return };
     let peer = Arc::new(peer_of(shared, &stream, address));
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(Observed { stream, connection: Arc::clone(&connection) });
+    let io = Observed { stream, connection: Arc::clone(&connection) };
     let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection), is_h2 });
-    let service = service_fn(move |request| answer(Arc::clone(&one), request));
     let ended = if is_h2 {
-        let served = h2(shared).serve_connection(io, service);
+        let (tasks, waiting) = (shared.tasks.clone(), Arc::default());
+        let mut brief = Brief { new: Arc::clone(&waiting), streams: FuturesUnordered::new() };
+        let executor = Executor { tasks, is_brief: Arc::default(), waiting };
+        let next_is_brief = Arc::clone(&executor.is_brief);
+        // Boxed here, where it is made: a stream is moved several times before it runs.
+        let service = service_fn(move |request| {
+            next_is_brief.store(is_brief(&request), Ordering::Relaxed);
+            Box::pin(answer(Arc::clone(&one), request))
+        });
+        let io = Gather::new(io);
+        let served = h2(shared, executor).serve_connection(TokioIo::new(io.clone()), service);
         // Whoever has sent a request learns by GOAWAY that no other is taken, and which ones were.
         let may_finish = |it: &Connection| it.has_begun();
-        until_told(pin!(served), &connection, may_finish, http2::Connection::graceful_shutdown).await
+        let finish = http2::Connection::graceful_shutdown;
+        until_told(pin!(served), &connection, may_finish, finish, |mut served, cx| {
+            brief.go_on(cx);
+            let polled = served.as_mut().poll(cx);
+            brief.go_on(cx);
+            match io.poll_leave(cx) {
+                // Nobody is there to read more.
+                Poll::Ready(Err(_)) => Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) | Poll::Pending => polled,
+            }
+        })
+        .await
     } else {
-        let served = h1(shared).serve_connection(io, service).with_upgrades();
+        let service = service_fn(move |request| answer(Arc::clone(&one), request));
+        let served = h1(shared).serve_connection(TokioIo::new(io), service).with_upgrades();
         let may_finish = |it: &Connection| it.is_busy();
-        until_told(pin!(served), &connection, may_finish, http1::UpgradeableConnection::graceful_shutdown)
-            .await
+        let finish = http1::UpgradeableConnection::graceful_shutdown;
+        until_told(pin!(served), &connection, may_finish, finish, Future::poll).await
     };
     if let Err(error) = ended {
         tracing::trace!(%address, %error, "a connection broke");
@@ -166,8 +191,8 @@ fn h1<H>(shared: &Shared<H>) -> http1::Builder {
     builder
 }
 
-fn h2<H>(shared: &Shared<H>) -> http2::Builder<Executor> {
-    let mut builder = http2::Builder::new(Executor(shared.tasks.clone()));
+fn h2<H>(shared: &Shared<H>, executor: Executor) -> http2::Builder<Executor> {
+    let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_AFTER)
@@ -181,13 +206,60 @@ fn h2<H>(shared: &Shared<H>) -> http2::Builder<Executor> {
 }
 
 /// Runs the streams of an HTTP/2 connection as tasks that draining waits for.
+///
+/// Brief ones run in the task of the connection instead: nobody is woken for them, and what several of them answer
+/// leaves together.
 #[derive(Clone)]
-struct Executor(TaskTracker);
+struct Executor {
+    tasks: TaskTracker,
+    /// Whether the stream that comes next is a brief one.
+    is_brief: Arc<AtomicBool>,
+    /// Brief ones that could not be answered at once.
+    waiting: Arc<Mutex<Vec<BriefStream>>>,
+}
+
+type BriefStream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executor {
     fn execute(&self, stream: F) {
-        self.0.spawn(stream);
+        if !self.is_brief.swap(false, Ordering::Relaxed) {
+            self.tasks.spawn(stream);
+            return;
+        }
+        let mut stream = Box::pin(stream);
+        // Nobody is woken on behalf of this try: `Brief` tries again before the connection's turn is over.
+        if stream.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.waiting.lock().push(stream);
+        }
     }
+}
+
+/// The brief streams of a connection that wait for something, mostly for the store to say how new the cache must be.
+struct Brief {
+    new: Arc<Mutex<Vec<BriefStream>>>,
+    streams: FuturesUnordered<BriefStream>,
+}
+
+impl Brief {
+    /// Lets those go on that can.
+    fn go_on(&mut self, cx: &mut Context<'_>) {
+        self.streams.extend(self.new.lock().drain(..));
+        while let Poll::Ready(Some(())) = self.streams.poll_next_unpin(cx) {}
+    }
+}
+
+/// Whether a request reads one object: that takes so little that the other streams of a connection can wait for it.
+/// Behind group and version the path then has a resource and a name, and maybe a namespace before them.
+fn is_brief<B>(request: &Request<B>) -> bool {
+    let mut segments = request.uri().path().split('/').skip(1);
+    let n_before = match segments.next() {
+        Some("api") => 1,
+        Some("apis") => 2,
+        _ => return false,
+    };
+    request.method() == Method::GET
+        && request.uri().query().is_none()
+        && matches!(segments.count().checked_sub(n_before), Some(2 | 4))
 }
 
 /// Waits for the handshake; once the connection is told to go, only a moment longer.
@@ -204,12 +276,14 @@ async fn unless_told<T>(
     .await
 }
 
-/// Drives a connection until it ends or is told to. It finishes when it may, and a moment later in any case.
+/// Drives a connection, turn by turn, until it ends or is told to. It finishes when it may, and a moment later in any
+/// case.
 async fn until_told<C: Future<Output = hyper::Result<()>>>(
     mut served: Pin<&mut C>,
     connection: &Connection,
     may_finish: impl Fn(&Connection) -> bool,
     finish: impl Fn(Pin<&mut C>),
+    mut turn: impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<hyper::Result<()>>,
 ) -> hyper::Result<()> {
     let (mut is_finishing, mut linger) = (false, Linger::default());
     poll_fn(|cx| {
@@ -224,7 +298,7 @@ async fn until_told<C: Future<Output = hyper::Result<()>>>(
             }
             Order::Close => return Poll::Ready(Ok(())),
         }
-        served.as_mut().poll(cx)
+        turn(served.as_mut(), cx)
     })
     .await
 }
@@ -284,5 +358,39 @@ impl AsyncWrite for Observed {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reads_of_one_object_are_brief() {
+        let is =
+            |method: &str, uri: &str| is_brief(&Request::builder().method(method).uri(uri).body(()).unwrap());
+        for uri in [
+            "/api/v1/nodes/n",
+            "/api/v1/namespaces/ns/pods/p",
+            "/apis/apps/v1/namespaces/ns/deployments/d",
+            "/apis/batch/v1/things/t",
+        ] {
+            assert!(is("GET", uri), "{uri}");
+            assert!(!is("DELETE", uri), "{uri}");
+        }
+        for uri in [
+            "/",
+            "/api",
+            "/apis/apps",
+            "/api/v1/pods",
+            "/api/v1/namespaces/ns/pods",
+            "/api/v1/namespaces/ns/pods/p/log",
+            "/api/v1/namespaces/ns/pods/p?watch=1",
+            "/apis/apps/v1/deployments",
+            "/apis/apps/v1/namespaces/ns/deployments",
+            "/openapi/v3/api/v1",
+        ] {
+            assert!(!is("GET", uri), "{uri}");
+        }
     }
 }

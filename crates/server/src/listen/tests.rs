@@ -23,7 +23,10 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Answers by path: `/panic`, `/stream-panic`, `/wait`, `/watch`, `/echo`, `/who`, anything else `ok`.
+const BRIEF: &str = "/api/v1/things";
+
+/// Answers by path: `/panic`, `/stream-panic`, `/wait`, `/watch`, `/echo`, `/who`, anything else `ok`. Behind
+/// [`BRIEF`], the same paths look like reads of one object.
 struct Toy {
     lifecycle: Lifecycle,
     trust: Arc<Tls>,
@@ -39,7 +42,7 @@ impl Toy {
 
 impl Handler for Toy {
     async fn handle(&self, request: Request<RequestBody>, peer: Arc<Peer>) -> Response<Body> {
-        let body = match request.uri().path() {
+        let body = match request.uri().path().trim_start_matches(BRIEF) {
             "/panic" => panic!("on purpose"),
             "/stream-panic" => Body::stream(futures_util::stream::poll_fn(|_| panic!("on purpose"))),
             "/wait" => {
@@ -220,6 +223,19 @@ async fn a_panic_is_a_500_and_the_connection_goes_on() {
     }
     assert_eq!(text(h2.send_request(get("https://localhost/")).await.unwrap()).await, (200, "ok".to_owned()));
     assert_eq!(server.metrics.panics.get(), 3);
+}
+
+#[tokio::test]
+async fn a_read_of_one_object_that_must_wait_holds_nobody_up() {
+    let server = start(Limits::default());
+    let of = |path: &str| get(&format!("https://localhost{BRIEF}{path}"));
+    let mut h2 = server.h2().await;
+    let waiting = tokio::spawn(h2.send_request(of("/wait")));
+    server.toy.begun.subscribe().wait_for(|it| *it > 0).await.unwrap();
+    assert_eq!(h2.send_request(of("/panic")).await.unwrap().status(), 500);
+    assert_eq!(text(h2.send_request(of("/x")).await.unwrap()).await, (200, "ok".to_owned()));
+    server.toy.go.notify_one();
+    assert_eq!(text(waiting.await.unwrap().unwrap()).await, (200, "waited".to_owned()));
 }
 
 #[tokio::test]

@@ -14,12 +14,13 @@ use std::{
 };
 
 use http::{Request, Response};
-use hyper::{body::Incoming, client::conn::http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use store::SharedClock;
 
-use super::Peers;
+use super::{
+    Peers,
+    link::{Held, Incoming, Link, SendError},
+};
 use crate::{
     body::{BoxError, RequestBody},
     lifecycle::Tasks,
@@ -33,15 +34,6 @@ const MAX_CONNECTIONS: usize = 128;
 
 /// Requests at a time to one server that are not watches: what upstream lets one server handle at a time.
 const MAX_REQUESTS: usize = 400;
-
-/// What a stream may send before somebody reads it, and all streams of a connection together: so much that one client
-/// that does not read never holds up the others on the same connection.
-const STREAM_WINDOW: u32 = 128 * 1024;
-const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 100;
-
-/// A server that says nothing for so long while it is asked something is taken for dead.
-const PING_AFTER: Duration = Duration::from_secs(2);
-const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a server that could not be reached is left alone: longer after every failure.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -58,17 +50,11 @@ pub(crate) struct Pools {
 /// The connections to one server.
 pub(crate) struct Pool {
     address: String,
-    connections: Mutex<Vec<Connection>>,
+    connections: Mutex<Vec<Link>>,
     /// Held while a connection is made, so that many requests do not make many.
     dialing: tokio::sync::Mutex<()>,
     breaker: Mutex<Breaker>,
     requests: Arc<AtomicUsize>,
-}
-
-struct Connection {
-    sender: http2::SendRequest<RequestBody>,
-    /// Held by every request on it.
-    in_use: Arc<()>,
 }
 
 /// Whether a server is worth asking.
@@ -79,15 +65,18 @@ struct Breaker {
     until: Duration,
 }
 
-/// Counts one request for as long as its answer is being read.
+/// Holds the place of one request for as long as its answer is being read.
 pub(crate) struct Place {
-    _in_use: Arc<()>,
-    counted: Option<Arc<AtomicUsize>>,
+    _on_connection: Held,
+    _on_server: Counted,
 }
 
-impl Drop for Place {
+/// A request that counts; watches do not.
+struct Counted(Option<Arc<AtomicUsize>>);
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(counted) = &self.counted {
+        if let Some(counted) = &self.0 {
             counted.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -97,13 +86,22 @@ impl Drop for Place {
 pub(crate) struct NoAnswer {
     /// For the log; it may name addresses.
     pub(crate) error: BoxError,
-    /// The request, if not a byte of it was sent.
-    pub(crate) unsent: Option<Box<Request<RequestBody>>>,
+    /// The body of the request, if not a byte of it was sent.
+    pub(crate) unsent: Option<RequestBody>,
 }
 
 impl NoAnswer {
     fn unsent(error: impl Into<BoxError>, request: Request<RequestBody>) -> Self {
-        Self { error: error.into(), unsent: Some(Box::new(request)) }
+        Self { error: error.into(), unsent: Some(request.into_body()) }
+    }
+}
+
+impl From<SendError> for NoAnswer {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Unsent(error, body) => Self { error, unsent: Some(body) },
+            SendError::Sent(error) => Self { error, unsent: None },
+        }
     }
 }
 
@@ -151,43 +149,31 @@ impl Pools {
         request: Request<RequestBody>,
         is_watch: bool,
     ) -> Result<(Response<Incoming>, Place), NoAnswer> {
-        let counted = if is_watch {
-            None
-        } else if pool.requests.fetch_add(1, Ordering::Relaxed) < MAX_REQUESTS {
-            Some(Arc::clone(&pool.requests))
-        } else {
-            pool.requests.fetch_sub(1, Ordering::Relaxed);
+        let counted = Counted((!is_watch).then(|| Arc::clone(&pool.requests)));
+        if !is_watch && pool.requests.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
             return Err(NoAnswer::unsent("too many requests are under way to it", request));
-        };
-        let (mut sender, in_use) = match self.connection(pool).await {
+        }
+        let (mut link, held) = match self.connection(pool).await {
             Ok(connection) => connection,
-            Err(error) => {
-                drop(Place { _in_use: Arc::default(), counted });
-                return Err(NoAnswer::unsent(error, request));
-            }
+            Err(error) => return Err(NoAnswer::unsent(error, request)),
         };
-        let place = Place { _in_use: in_use, counted };
-        match sender.try_send_request(request).await {
+        match link.send(request, &self.tasks).await {
             Ok(response) => {
                 *pool.breaker.lock() = Breaker::default();
-                Ok((response, place))
+                Ok((response, Place { _on_connection: held, _on_server: counted }))
             }
-            Err(mut error) => {
+            Err(error) => {
                 // A body that its client did not send to the end says nothing about the server.
-                if sender.is_closed() {
+                if link.is_closed() {
                     pool.breaker.lock().failed(self.clock.monotonic());
                 }
-                let unsent = error.take_message().map(Box::new);
-                Err(NoAnswer { error: error.into_error().into(), unsent })
+                Err(error.into())
             }
         }
     }
 
     /// A connection with room on it.
-    async fn connection(
-        &self,
-        pool: &Arc<Pool>,
-    ) -> Result<(http2::SendRequest<RequestBody>, Arc<()>), BoxError> {
+    async fn connection(&self, pool: &Arc<Pool>) -> Result<(Link, Held), BoxError> {
         if let Some(found) = pool.free() {
             return Ok(found);
         }
@@ -209,33 +195,20 @@ impl Pools {
                 return Err(error);
             }
         };
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PING_AFTER)
-            .keep_alive_timeout(PING_TIMEOUT)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .handshake(TokioIo::new(stream))
-            .await?;
-        self.tasks.spawn("connection to another server", async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to another server broke");
-            }
-        });
-        let in_use = Arc::new(());
-        pool.connections.lock().push(Connection { sender: sender.clone(), in_use: Arc::clone(&in_use) });
-        Ok((sender, in_use))
+        let link = Link::open(stream, &self.tasks).await?;
+        let held = link.hold();
+        pool.connections.lock().push(link.clone());
+        Ok((link, held))
     }
 }
 
 impl Pool {
     /// A connection that is alive and has room, the fullest first so that the others can end.
-    fn free(&self) -> Option<(http2::SendRequest<RequestBody>, Arc<()>)> {
+    fn free(&self) -> Option<(Link, Held)> {
         let mut connections = self.connections.lock();
-        connections.retain(|it| !it.sender.is_closed());
-        // One holder is the list itself.
-        let found = connections.iter().find(|it| Arc::strong_count(&it.in_use) <= STREAMS)?;
-        Some((found.sender.clone(), Arc::clone(&found.in_use)))
+        connections.retain_mut(|it| !it.is_closed());
+        let found = connections.iter().find(|it| it.n_requests() < STREAMS)?;
+        Some((found.clone(), found.hold()))
     }
 }
 
