@@ -149,6 +149,8 @@ impl Trigger {
         if agreement == Agreement::Absent {
             return self.forget(&key).await;
         }
+        // Before what is stored: what a migration that has ended did is seen below.
+        let migrations = self.migrations(&resource).await?;
         let stored = self.engine.stored(&resource).await.map_err(later)?;
         let written = self.engine.written(&resource).await;
         let before = states().get(&self.ctx.client, &key).await?;
@@ -156,7 +158,6 @@ impl Trigger {
             let status = it.get("status").cloned().unwrap_or_default();
             serde_json::from_value(status).unwrap_or_default()
         });
-        let migrations = self.migrations(&resource).await?;
         let is_first = !self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&key);
         let plan = plan::plan(&Facts {
             state: state.as_ref(),

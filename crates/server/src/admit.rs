@@ -180,7 +180,7 @@ impl Admitter {
             && &*self.resource.resource == "customresourcedefinitions";
         let differs =
             |key: &&str| freeze::annotation(object, key) != old.and_then(|it| freeze::annotation(it, key));
-        if !is_definition || !freeze::ANNOTATIONS.iter().any(|it| differs(it)) {
+        if !is_definition || !freeze::ANNOTATIONS.iter().any(differs) {
             return Ok(());
         }
         let GroupVersionResource { group, version, resource } = &self.resource;

@@ -59,8 +59,10 @@ impl History {
         let mut judged = Judged::default();
         let mut objects: BTreeMap<String, String> = BTreeMap::new();
         for together in events.chunk_by(|a, b| a.revision() == b.revision()) {
-            let is_defined =
-                together.iter().fold(true, |is_defined, it| is_defined && judged.see(it, &mut objects));
+            let mut is_defined = true;
+            for event in together {
+                is_defined &= judged.see(event, &mut objects);
+            }
             let found: BTreeSet<&String> = objects.values().collect();
             let listed = judged.stored_versions.last().cloned().unwrap_or_default();
             let is_true = found.iter().all(|it| listed.iter().any(|v| format!("example.com/{v}") == **it));
