@@ -12,7 +12,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clap::Args;
@@ -119,11 +119,12 @@ async fn sail(flags: UpFlags, ports: Vec<u16>) -> Result<(), Failure> {
     let balance = Balance::new(berths.iter().map(|it| SocketAddr::new(local, *it)));
     let harbour = Harbour {
         store: storage.shared(),
+        clock: Arc::clone(&clock),
         cert_dir: data_dir.join("pki"),
         bind_address: flags.bind_address,
         ports: berths,
     };
-    let begin = Instant::now();
+    let begin = clock.monotonic();
     let mut ships = tokio::select! {
         ships = Ships::start(harbour, balance.clone(), flags.emulated_version) => ships?,
         () = signals.next() => return Ok(()),
@@ -136,7 +137,7 @@ async fn sail(flags: UpFlags, ports: Vec<u16>) -> Result<(), Failure> {
     tokio::spawn(control::serve(control, orders));
     tokio::spawn(balance.run(listener));
     let shown = std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone());
-    say(&welcome(&url, &ships, begin.elapsed(), &data_dir, &shown));
+    say(&welcome(&url, &ships, clock.monotonic().saturating_sub(begin), &data_dir, &shown));
     loop {
         tokio::select! {
             () = signals.next() => break,

@@ -262,7 +262,7 @@ fn has_condition(object: &Value, kind: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn asked(api: Api, annotations: Value) -> Migration {
+    fn asked(api: Api, annotations: &Value) -> Migration {
         let object = json!({
             "metadata": {"name": "m", "annotations": annotations},
             "spec": {"resource": {"group": "example.com", "resource": "widgets"}},
@@ -274,7 +274,7 @@ mod tests {
     fn wishes_are_read_from_annotations() {
         let wishes = asked(
             Api::InTree,
-            json!({
+            &json!({
                 "convoy.dev/paused": "true", "convoy.dev/rate": "0", "convoy.dev/namespaces": "a, b,",
                 "convoy.dev/selector": "x=y", "convoy.dev/accept-evidence": "SecondPassOneEndpoint",
             }),
@@ -282,14 +282,14 @@ mod tests {
         .wishes();
         assert!(wishes.is_paused && !wishes.is_cancelled && !wishes.is_whole());
         assert_eq!((wishes.rate, wishes.namespaces.len()), (Some(0), 2));
-        assert!(asked(Api::External, Value::Null).wishes().is_whole());
+        assert!(asked(Api::External, &Value::Null).wishes().is_whole());
     }
 
     #[test]
     fn conditions_are_as_each_api_has_them() {
         let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
         for (api, field) in [(Api::External, "lastUpdateTime"), (Api::InTree, "lastTransitionTime")] {
-            let mut migration = asked(api, Value::Null);
+            let mut migration = asked(api, &Value::Null);
             let mut run = Run { phase: Phase::Running, ..Run::default() };
             migration.object["status"] = migration.status(&run, now);
             assert!(has_condition(&migration.object, "Running"));
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn upstreams_migrators_are_noticed() {
-        let mut migration = asked(Api::InTree, Value::Null);
+        let mut migration = asked(Api::InTree, &Value::Null);
         assert_eq!(migration.other_hand(), None);
         migration.object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}, {"manager": "migration-runner-controller", "operation": "Update"}]);
         assert_eq!(migration.other_hand(), Some("migration-runner-controller"));
@@ -314,15 +314,15 @@ mod tests {
     /// Timestamps have seconds: two that were made in the same one are told apart by what they do.
     #[test]
     fn one_that_has_begun_is_not_overtaken() {
-        let mut begun = asked(Api::InTree, Value::Null);
+        let mut begun = asked(Api::InTree, &Value::Null);
         begun.run.phase = Phase::Running;
-        assert!(begun.order() < asked(Api::External, Value::Null).order());
+        assert!(begun.order() < asked(Api::External, &Value::Null).order());
     }
 
     /// D3: what another controller finished is finished here.
     #[test]
     fn the_conditions_of_others_count() {
-        let mut migration = asked(Api::InTree, Value::Null);
+        let mut migration = asked(Api::InTree, &Value::Null);
         migration.object["status"] = json!({"conditions": [{"type": "Failed", "status": "True"}]});
         assert_eq!(Migration::read(Api::InTree, migration.object).run.phase, Phase::Failed);
     }

@@ -112,16 +112,15 @@ fn held_back(ships: &Ships) -> Vec<String> {
 
 /// Waits until everything is agreed on and migrated.
 async fn settle(ships: &Ships, teller: &Teller) -> Result<(), Failure> {
-    let begin = std::time::Instant::now();
+    let begin = ships.clock().monotonic();
+    let elapsed = || ships.clock().monotonic().saturating_sub(begin);
     let mut last = String::new();
     loop {
         let held = held_back(ships);
         let migrating = migrating(ships).await;
         if held.is_empty() && migrating.is_empty() {
-            teller.say(format!(
-                "all resources are agreed on and migrated after {} ms",
-                begin.elapsed().as_millis()
-            ));
+            teller
+                .say(format!("all resources are agreed on and migrated after {} ms", elapsed().as_millis()));
             return Ok(());
         }
         let now = format!(
@@ -134,7 +133,7 @@ async fn settle(ships: &Ships, teller: &Teller) -> Result<(), Failure> {
             teller.say(format!("  {now}"));
             last = now;
         }
-        if begin.elapsed() > SETTLE_WITHIN {
+        if elapsed() > SETTLE_WITHIN {
             return Err(Failure::unsafe_to(format!("after {SETTLE_WITHIN:?}: {last}")));
         }
         tokio::time::sleep(LOOK).await;

@@ -3,12 +3,12 @@
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures_util::future::join_all;
 use meta::Release;
-use store::SharedStore;
+use store::{SharedClock, SharedStore};
 
 use super::balance::Balance;
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
 /// What all servers have in common.
 pub(super) struct Harbour {
     pub(super) store: SharedStore,
+    pub(super) clock: SharedClock,
     pub(super) cert_dir: PathBuf,
     pub(super) bind_address: IpAddr,
     pub(super) ports: Vec<u16>,
@@ -61,7 +62,7 @@ impl Ships {
     }
 
     async fn launch(&self, at: usize, release: Release) -> Result<Server, Failure> {
-        let Harbour { store, cert_dir, bind_address, ports } = &self.harbour;
+        let Harbour { store, cert_dir, bind_address, ports, .. } = &self.harbour;
         let options = Options {
             keep: Keep::Shared(store.clone()),
             name: self.name(at),
@@ -73,6 +74,10 @@ impl Ships {
             ..Options::default()
         };
         Server::start(options).await.map_err(|it| Failure::failed(format!("{}: {it}", self.name(at))))
+    }
+
+    pub(super) fn clock(&self) -> &SharedClock {
+        &self.harbour.clock
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,7 +112,7 @@ impl Ships {
     /// Replaces a server by one of another release; says how long it was away. Should that not start, the old release
     /// takes its place again.
     pub(super) async fn replace(&mut self, at: usize, release: Release) -> Result<Duration, Failure> {
-        let begin = Instant::now();
+        let begin = self.harbour.clock.monotonic();
         let before = self.ships[at].release;
         self.balance.open(at, false);
         if let Some(server) = self.ships[at].server.take() {
@@ -116,7 +121,7 @@ impl Ships {
         match self.launch(at, release).await {
             Ok(server) => {
                 self.board(at, server, release);
-                Ok(begin.elapsed())
+                Ok(self.harbour.clock.monotonic().saturating_sub(begin))
             }
             Err(failure) => {
                 let again = self.launch(at, before).await?;
