@@ -29,7 +29,7 @@ use crate::api::Collection;
 use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::migration::engine::{Agreement, Engine, Trouble};
-use crate::migration::request::{Api, MADE_BY, Migration, TRIGGER};
+use crate::migration::request::{self, Api, MADE_BY, Migration, TRIGGER};
 use crate::migration::{CANCELLED, Phase, served};
 use crate::run::Ctx;
 use crate::selection::Controller;
@@ -59,7 +59,7 @@ const API_VERSION: &str = "migration.k8s.io/v1alpha1";
 pub(crate) async fn run(ctx: Ctx) {
     let Some(engine) = ctx.engine.clone() else { return std::future::pending().await };
     let trigger = Arc::new(Trigger { ctx: ctx.clone(), engine, known: Mutex::default() });
-    until_served(&ctx).await;
+    served(&ctx.client, &states()).await;
     let moved = stream::unfold((Arc::clone(&trigger), true), |(trigger, is_first)| async move {
         if !is_first {
             trigger.wait().await;
@@ -78,11 +78,6 @@ pub(crate) async fn run(ctx: Ctx) {
     let triggers = stream::select(moved.flatten().boxed(), stream::select(ended, redefined.boxed()));
     let counted = ctx.counted(Controller::StorageVersionTrigger);
     work(counted, AT_ONCE, triggers, |key| trigger.pass(key)).await;
-}
-
-/// Waits until the cluster has StorageStates.
-async fn until_served(ctx: &Ctx) {
-    served(&ctx.client, &states()).await;
 }
 
 fn states() -> Collection {
@@ -150,7 +145,8 @@ impl Trigger {
             return self.forget(&key).await;
         }
         // Before what is stored: what a migration that has ended did is seen below.
-        let migrations = self.migrations(&resource).await?;
+        let migrations = request::of_resource(&self.ctx.client, &resource).await?;
+        let migrations: Vec<Made> = migrations.iter().map(describe).collect();
         let stored = self.engine.stored(&resource).await.map_err(later)?;
         let written = self.engine.written(&resource).await;
         let before = states().get(&self.ctx.client, &key).await?;
@@ -193,27 +189,6 @@ impl Trigger {
             Err(error) if !error.is(404) => Err(error),
             _ => Ok(Next::OnChange),
         }
-    }
-
-    async fn migrations(&self, resource: &GroupResource) -> Result<Vec<Made>, Error> {
-        let mut made = Vec::new();
-        for api in Api::ALL {
-            let mut token = None;
-            loop {
-                let page = match api.collection().list(&self.ctx.client, token.as_deref()).await {
-                    Err(error) if error.is(404) => break,
-                    page => page?,
-                };
-                let (items, next) = page.open();
-                let all = items.into_iter().map(|it| Migration::read(api, it));
-                made.extend(all.filter(|it| it.resource == *resource).map(|it| describe(&it)));
-                token = next;
-                if token.is_none() {
-                    break;
-                }
-            }
-        }
-        Ok(made)
     }
 
     async fn write_state(

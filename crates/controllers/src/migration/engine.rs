@@ -98,6 +98,18 @@ pub enum Class {
 }
 
 impl Class {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Conflict,
+        Self::Denied,
+        Self::Forbidden,
+        Self::Invalid,
+        Self::Throttled,
+        Self::Transient,
+        Self::Undecodable,
+        Self::WebhookUnreachable,
+    ];
+
     /// As it is written in the status.
     pub fn name(self) -> &'static str {
         match self {

@@ -19,7 +19,7 @@ use super::definition::{self, Pruned};
 use super::engine::{Agreement, Batch, Class, Engine, Evidence, Look, Task, Trouble};
 use super::pace::{DEFAULT_RATE, Pace};
 use super::plan::{Facts, Step, Wishes, plan};
-use super::request::{Api, FINALIZER, Migration};
+use super::request::{self, Api, FINALIZER, Migration};
 use super::state::{Phase, Run};
 use crate::api::Collection;
 use crate::changes::{Change, changes};
@@ -251,27 +251,8 @@ impl Work<'_> {
 
     /// The oldest migration of the same resource that has not ended, if it is not this one.
     async fn ahead(&self) -> Result<Option<String>, Error> {
-        let mut first: Option<Migration> = None;
-        for api in Api::ALL {
-            let mut token = None;
-            loop {
-                let page = match api.collection().list(&self.shared.ctx.client, token.as_deref()).await {
-                    Err(error) if error.is(404) => break,
-                    page => page?,
-                };
-                let (items, next) = page.open();
-                let all = items.into_iter().map(|it| Migration::read(api, it));
-                for it in all.filter(|it| it.resource == self.migration.resource && !it.run.phase.is_end()) {
-                    if first.as_ref().is_none_or(|first| it.order() < first.order()) {
-                        first = Some(it);
-                    }
-                }
-                token = next;
-                if token.is_none() {
-                    break;
-                }
-            }
-        }
+        let all = request::of_resource(&self.shared.ctx.client, &self.migration.resource).await?;
+        let first = all.into_iter().filter(|it| !it.run.phase.is_end()).min_by_key(Migration::order);
         let is_other = |it: &Migration| (it.api, it.name()) != (self.migration.api, self.migration.name());
         Ok(first.filter(is_other).map(|it| it.name().to_owned()))
     }
@@ -472,7 +453,7 @@ impl Work<'_> {
             self.flush().await?;
             return Ok(None);
         }
-        let passes = |class: &str| ALL_CLASSES.iter().any(|it| it.name() == class && it.passes());
+        let passes = |class: &str| Class::ALL.iter().any(|it| it.name() == class && it.passes());
         let words = self.live.run.failures_in_words();
         if failures.iter().any(|it| passes(&it.class)) && self.live.run.progress.pass < MAX_PASSES {
             let pause = Duration::from_millis(500 << self.live.run.progress.pass.min(6));
@@ -670,14 +651,3 @@ impl Work<'_> {
         }
     }
 }
-
-const ALL_CLASSES: [Class; 8] = [
-    Class::Conflict,
-    Class::Denied,
-    Class::Forbidden,
-    Class::Invalid,
-    Class::Throttled,
-    Class::Transient,
-    Class::Undecodable,
-    Class::WebhookUnreachable,
-];

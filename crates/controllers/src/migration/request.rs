@@ -2,6 +2,7 @@
 //! controller are read alike.
 
 use jiff::Timestamp;
+use kube::Client;
 use meta::{GroupResource, Value, object, time};
 use serde_json::{Map, json};
 
@@ -9,6 +10,7 @@ use super::plan::Wishes;
 use super::state::{Phase, Run};
 use crate::api::Collection;
 use crate::changes::Watched;
+use crate::error::Error;
 
 /// Kept on a migration for as long as it holds something that must be let go.
 pub(super) const FINALIZER: &str = "convoy.dev/migration";
@@ -92,6 +94,28 @@ impl Api {
         let (group, name) = key.split_once('/')?;
         Self::ALL.into_iter().find(|it| it.parts().0 == group).map(|it| (it, name))
     }
+}
+
+/// All migrations of a resource, of both kinds, as far as the cluster has them.
+pub(crate) async fn of_resource(client: &Client, resource: &GroupResource) -> Result<Vec<Migration>, Error> {
+    let mut found = Vec::new();
+    for api in Api::ALL {
+        let mut token = None;
+        loop {
+            let page = match api.collection().list(client, token.as_deref()).await {
+                Err(error) if error.is(404) => break,
+                page => page?,
+            };
+            let (items, next) = page.open();
+            let all = items.into_iter().map(|it| Migration::read(api, it));
+            found.extend(all.filter(|it| it.resource == *resource));
+            token = next;
+            if token.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// One migration.
