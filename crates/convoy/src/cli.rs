@@ -8,7 +8,7 @@ use std::{
 use clap::{Parser, Subcommand, error::ErrorKind};
 
 use crate::{
-    agreement, census, check, failure::Exit, flags::ServeFlags, hold, migrate, remote, rollout, serve,
+    agreement, bench, census, check, failure::Exit, flags::ServeFlags, hold, migrate, remote, rollout, serve,
     snapshot, status, up, version,
 };
 
@@ -43,6 +43,8 @@ enum Command {
     Migrate(Box<migrate::MigrateFlags>),
     /// Run the controllers that migrate stored objects beside any cluster.
     Controllers(Box<remote::ControllersFlags>),
+    /// Measure how fast an API server is, or two of them side by side.
+    Bench(Box<bench::BenchFlags>),
     /// Show how the servers of a cluster agree, or change it while none runs.
     Agreement(Box<agreement::AgreementFlags>),
     /// Save and restore the embedded store.
@@ -68,6 +70,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Check(flags) => check::run(&flags),
         Command::Migrate(flags) => migrate::run(&flags),
         Command::Controllers(flags) => remote::run(&flags),
+        Command::Bench(flags) => bench::run(&flags),
         Command::Agreement(flags) => agreement::run(&flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Version(flags) => version::run(&flags),
@@ -85,6 +88,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
 pub fn say(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Says how far something is, on standard error, where it is not in the way of what is asked for.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "… {text}");
 }
 
 fn complain(message: &str) {

@@ -42,6 +42,18 @@ pub enum Cluster {
 }
 
 impl ClusterFlags {
+    /// A cluster that runs.
+    pub fn running(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
+        let etcd = EtcdFlags {
+            etcd_servers: Vec::new(),
+            etcd_prefix: String::new(),
+            etcd_cafile: None,
+            etcd_certfile: None,
+            etcd_keyfile: None,
+        };
+        Self { kubeconfig, context, data_dir: None, etcd }
+    }
+
     /// Opens it.
     pub async fn open(&self) -> Result<Cluster, Failure> {
         if !self.etcd.etcd_servers.is_empty() {

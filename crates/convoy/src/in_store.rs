@@ -120,6 +120,7 @@ fn order(task: &Task) -> Result<Rewrite, Trouble> {
         selector,
         dry_run: task.dry_run,
         limit: task.batch,
+        at_once: task.at_once,
     })
 }
 

@@ -5,6 +5,7 @@
 //! Start reading at `cli`, then `serve`; for embedding at [`Server::start`] and docs/embedding.md.
 
 mod agreement;
+mod bench;
 mod census;
 mod check;
 mod cli;

@@ -15,15 +15,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cache::{Collection, Item};
 use fleet::cluster::Guarantee;
-use futures_util::{StreamExt, stream};
+use futures_util::{
+    StreamExt,
+    future::{join_all, poll_immediate},
+    stream::FuturesUnordered,
+};
 use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
 use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
 
 use crate::{Kind, Registry, Target, custom::convert, limits, serve};
 
-/// Puts that are under way at the same time; stores commit those together that come together.
-const AT_ONCE: usize = 64;
+/// Objects that are encoded in one go, while those before them are on their way to the disk.
+const CHUNK: usize = 64;
 
 /// How long a server may write an earlier version where the guarantee is loose.
 const UNFENCED: SignedDuration = SignedDuration::from_secs(60);
@@ -45,6 +49,8 @@ pub struct Rewrite {
     pub dry_run: bool,
     /// Keys that are read in one step.
     pub limit: usize,
+    /// Puts that are under way at the same time; stores commit those together that come together.
+    pub at_once: usize,
 }
 
 /// What one step did.
@@ -80,10 +86,10 @@ pub enum RewriteError {
     Unavailable(String),
 }
 
-/// One object that is to be rewritten.
+/// One object that is to be rewritten, in its new form, or why it has none.
 struct Pending {
     item: Arc<Item>,
-    value: Bytes,
+    value: Result<Bytes, String>,
 }
 
 /// What became of it.
@@ -134,9 +140,7 @@ impl Registry {
             done.rewritten = wanted.len() as u64;
             return Ok(done);
         }
-        let pending = self.encode_all(task, &proof, wanted, &mut done).await?;
-        let puts = stream::iter(pending).map(|it| self.put_one(&proof, it)).buffer_unordered(AT_ONCE);
-        let outcomes: Vec<_> = puts.collect().await;
+        let outcomes = self.put_all(task, &proof, wanted).await;
         for outcome in outcomes {
             match outcome? {
                 Outcome::Rewritten => done.rewritten += 1,
@@ -146,6 +150,36 @@ impl Registry {
             }
         }
         Ok(done)
+    }
+
+    /// Encodes objects and puts them; while some are written the next are encoded.
+    async fn put_all(
+        &self,
+        task: &Rewrite,
+        proof: &Proof,
+        items: Vec<Arc<Item>>,
+    ) -> Vec<Result<Outcome, RewriteError>> {
+        let chunk = task.at_once.clamp(1, CHUNK);
+        let mut under_way = FuturesUnordered::new();
+        let mut outcomes = Vec::with_capacity(items.len());
+        for items in items.chunks(chunk) {
+            while under_way.len() * chunk >= task.at_once.max(1) {
+                outcomes.extend(under_way.next().await.unwrap_or_default());
+            }
+            match self.encode_all(task, proof, items).await {
+                Ok(pending) => {
+                    under_way.push(join_all(pending.into_iter().map(|it| self.put_one(proof, it))));
+                }
+                Err(error) => {
+                    outcomes.push(Err(error));
+                    break;
+                }
+            }
+            // A put is sent when it is first asked about: now, and not after the next objects are encoded.
+            outcomes.extend(poll_immediate(under_way.next()).await.flatten().unwrap_or_default());
+        }
+        outcomes.extend(under_way.concat().await);
+        outcomes
     }
 
     /// Looks at how some objects behind the key `after` are stored; `rewritten` counts those in another version.
@@ -218,13 +252,12 @@ impl Registry {
         Ok((seen, others))
     }
 
-    /// Encodes what is to be rewritten; what cannot be is noted.
+    /// Encodes what is to be rewritten.
     async fn encode_all(
         &self,
         task: &Rewrite,
         proof: &Proof,
-        items: Vec<Arc<Item>>,
-        done: &mut Rewritten,
+        items: &[Arc<Item>],
     ) -> Result<Vec<Pending>, RewriteError> {
         let group_version = GroupVersion::parse(&task.version)
             .ok_or_else(|| RewriteError::Disagreement(task.version.clone()))?;
@@ -237,13 +270,13 @@ impl Registry {
         };
         if proof.kind.custom.is_none() {
             let converter = proof.kind.converter();
-            let encode = |item: Arc<Item>| {
-                let tree = converter.convert(serve::stored_tree(&item), &task.version);
-                Pending { value: schema::json::encode_stored(&tree), item }
+            let encode = |item: &Arc<Item>| {
+                let tree = converter.convert(serve::stored_tree(item), &task.version);
+                Pending { item: Arc::clone(item), value: Ok(schema::json::encode_stored(&tree)) }
             };
-            return Ok(items.into_iter().map(encode).collect());
+            return Ok(items.iter().map(encode).collect());
         }
-        match self.encode_custom(task, &target, &items).await {
+        match self.encode_custom(task, &target, items).await {
             Ok(pending) => return Ok(pending),
             // None of them is the reason, and asking once for each of them would take long.
             Err(status) if convert::is_unreached(&status) => {
@@ -254,12 +287,12 @@ impl Registry {
         // One of them is the reason: it must not hold up the others.
         let mut pending = Vec::with_capacity(items.len());
         for item in items {
-            match self.encode_custom(task, &target, std::slice::from_ref(&item)).await {
+            match self.encode_custom(task, &target, std::slice::from_ref(item)).await {
                 Ok(mut one) => pending.append(&mut one),
                 Err(status) if convert::is_unreached(&status) => {
                     return Err(RewriteError::Unavailable(status.message));
                 }
-                Err(status) => done.failed.push((object_of(&item), status.message)),
+                Err(status) => pending.push(Pending { item: Arc::clone(item), value: Err(status.message) }),
             }
         }
         Ok(pending)
@@ -272,12 +305,12 @@ impl Registry {
         items: &[Arc<Item>],
     ) -> Result<Vec<Pending>, Status> {
         let custom = target.kind.custom.as_deref().ok_or_else(Status::no_such_resource)?;
-        let shown = self.presenter(target).present(items.to_vec()).await?;
+        let version = meta::StorageVersion::new(task.version.as_str());
+        let trees = self.presenter(target).trees(items).await?;
         let mut pending = Vec::with_capacity(items.len());
-        for (item, shown) in items.iter().zip(shown) {
-            let version = meta::StorageVersion::new(task.version.as_str());
-            let value = self.custom_to_storage(custom, &serve::stored_tree(&shown), &version).await?;
-            pending.push(Pending { item: Arc::clone(item), value });
+        for (item, tree) in items.iter().zip(trees) {
+            let value = self.custom_to_storage(custom, &tree, &version).await?;
+            pending.push(Pending { item: Arc::clone(item), value: Ok(value) });
         }
         Ok(pending)
     }
@@ -285,6 +318,10 @@ impl Registry {
     /// Puts one object, if nobody else has written it meanwhile.
     async fn put_one(&self, proof: &Proof, pending: Pending) -> Result<Outcome, RewriteError> {
         let Pending { item, value } = pending;
+        let value = match value {
+            Ok(value) => value,
+            Err(why) => return Ok(Outcome::Failed(object_of(&item), why)),
+        };
         if value.len() > limits::MAX_OBJECT_BYTES {
             return Ok(Outcome::Failed(object_of(&item), format!("limit is {}", limits::MAX_OBJECT_BYTES)));
         }

@@ -41,6 +41,8 @@ pub struct Task {
     pub dry_run: bool,
     /// Objects in one step, at most.
     pub batch: usize,
+    /// Writes that are under way at the same time, at most; an engine may know better.
+    pub at_once: usize,
 }
 
 impl Task {

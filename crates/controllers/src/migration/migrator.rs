@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::definition::{self, Pruned};
 use super::engine::{Agreement, Batch, Class, Engine, Evidence, Look, Task, Trouble};
-use super::pace::{DEFAULT_RATE, Pace};
+use super::pace::{self, DEFAULT_RATE, Pace};
 use super::plan::{Facts, Step, Wishes, plan};
 use super::request::{self, Api, FINALIZER, Migration};
 use super::state::{Phase, Run};
@@ -35,8 +35,6 @@ const AT_ONCE: usize = 5;
 const SLICE: Duration = Duration::from_millis(700);
 /// The status is written at least this often while something changes.
 const FLUSH: Duration = Duration::from_secs(3);
-/// Keys in one step.
-const BATCH: usize = 500;
 /// How often all objects are looked at before it is given up.
 const MAX_PASSES: u32 = 10;
 /// Until the next look at a migration that waits.
@@ -367,9 +365,7 @@ impl Work<'_> {
 
     fn task(&self) -> Task {
         let rate = self.rate();
-        // At a low rate a large step would come in one burst.
-        let batch =
-            if rate == 0 { BATCH } else { usize::try_from(rate / 20).unwrap_or(BATCH).clamp(5, BATCH) };
+        let (batch, at_once) = pace::stride(rate);
         Task {
             resource: self.migration.resource.clone(),
             version: self.live.run.storage_version.clone(),
@@ -378,6 +374,7 @@ impl Work<'_> {
             selector: self.wishes.selector.clone(),
             dry_run: self.wishes.is_dry_run,
             batch,
+            at_once,
         }
     }
 

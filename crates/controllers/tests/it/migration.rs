@@ -31,6 +31,7 @@ async fn task(engine: &ApiEngine) -> Task {
         selector: String::new(),
         dry_run: false,
         batch: 100,
+        at_once: 8,
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod fixture;
 
+mod bench;
 mod cli;
 mod controllers;
 mod durability;

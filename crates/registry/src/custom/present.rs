@@ -39,39 +39,41 @@ impl Presenter {
     }
 
     /// Objects as the client sees them, in the same order.
-    pub(crate) async fn present(&self, items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, Status> {
+    pub(crate) async fn present(&self, mut items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, Status> {
         let Some(custom) = self.kind.custom.as_deref() else { return Ok(items) };
         let places: Vec<usize> = (0..items.len()).filter(|at| !self.is_as_stored(&items[*at])).collect();
         if places.is_empty() {
             return Ok(items);
         }
-        let strange = places.iter().map(|at| &items[*at]).filter(|it| !has_version(custom, it));
+        let others: Vec<Arc<Item>> = places.iter().map(|at| Arc::clone(&items[*at])).collect();
+        for (at, tree) in places.into_iter().zip(self.trees_of(custom, &others).await?) {
+            items[at] = self.item(&items[at], &tree)?;
+        }
+        Ok(items)
+    }
+
+    /// Custom objects in the client's version as trees, in the same order, however they are stored.
+    pub(crate) async fn trees(&self, items: &[Arc<Item>]) -> Result<Vec<Value>, Status> {
+        let custom = self.kind.custom.as_deref().ok_or_else(Status::no_such_resource)?;
+        self.trees_of(custom, items).await
+    }
+
+    async fn trees_of(&self, custom: &Custom, items: &[Arc<Item>]) -> Result<Vec<Value>, Status> {
+        let strange = items.iter().filter(|it| !has_version(custom, it));
         match strange.map(|it| it.revision()).max() {
-            None => self.present_by(custom, items, places).await,
+            None => self.trees_by(custom, items).await,
             Some(revision) => {
                 let kind = Box::pin(self.installer.as_of(&self.kind, revision)).await?;
                 let custom = kind.custom.as_deref().ok_or_else(Status::no_such_resource)?;
-                self.present_by(custom, items, places).await
+                self.trees_by(custom, items).await
             }
         }
     }
 
-    /// Some of the objects, at these places, by this state of the definition.
-    async fn present_by(
-        &self,
-        custom: &Custom,
-        mut items: Vec<Arc<Item>>,
-        places: Vec<usize>,
-    ) -> Result<Vec<Arc<Item>>, Status> {
-        let mut trees = Vec::with_capacity(places.len());
-        for at in &places {
-            trees.push(settled(custom, &items[*at])?);
-        }
-        let trees = between(self.webhooks.as_ref(), custom, trees, &self.version).await?;
-        for (at, tree) in places.into_iter().zip(trees) {
-            items[at] = self.item(&items[at], &tree)?;
-        }
-        Ok(items)
+    /// By this state of the definition.
+    async fn trees_by(&self, custom: &Custom, items: &[Arc<Item>]) -> Result<Vec<Value>, Status> {
+        let trees = items.iter().map(|it| settled(custom, it)).collect::<Result<_, _>>()?;
+        between(self.webhooks.as_ref(), custom, trees, &self.version).await
     }
 
     fn item(&self, stored: &Item, tree: &Value) -> Result<Arc<Item>, Status> {

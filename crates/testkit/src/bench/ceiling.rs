@@ -63,7 +63,6 @@ fn constant(body: Bytes) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::wire::Target;
 
     #[tokio::test]
     async fn constant_bytes_are_counted_as_they_are_sent() {
@@ -77,7 +76,7 @@ mod tests {
             tokio::task::yield_now().await;
         };
         let ca = std::fs::read(dir.path().join("ca.pem")).unwrap();
-        let target = Target::new(&format!("https://127.0.0.1:{port}"), &ca, "token").unwrap();
+        let target = crate::bench::plan::target(&format!("https://127.0.0.1:{port}"), &ca, "token").unwrap();
         let mut connection = target.connect().await.unwrap();
         for (path, size) in [("/get", 1_250), ("/list", 1_250_000), ("/get", 1_250)] {
             let reply = connection.exchange(&target.request("GET", path, b"")).await.unwrap();

@@ -10,12 +10,12 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::fanout::{self, FanOut};
-use super::load::{self, MakeRequest, Subject};
-use super::plan::{BUILT_IN, Plan, always, creates, float, mib, ms, prepare};
+use super::plan::{BUILT_IN, Plan, float, mib, ms, prepare};
 use super::table::{Table, Target as Aim};
-use super::wire::Target;
 use crate::convoy::Convoy;
+use load::closed_loop::{self, MakeRequest, Subject, always};
+use load::fanout::{self, FanOut};
+use load::wire::Target;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const CUSTOM: Subject = Subject {
@@ -47,7 +47,7 @@ async fn against_built_in(plan: &Plan, table: &mut Table) -> Result<()> {
     install(&convoy, &target, std::slice::from_ref(&settings)).await?;
     let both = [BUILT_IN, CUSTOM];
     for subject in both {
-        load::send_all(&target, 16, 1_000, creates(&target, subject, "listed")).await?;
+        closed_loop::send_all(&target, 16, 1_000, subject.creates(&target, "listed")).await?;
     }
     let (mut get, mut list, mut create) = ([Cost::default(); 2], [Cost::default(); 2], [Cost::default(); 2]);
     for _ in 0..TURNS.len() {
@@ -60,7 +60,7 @@ async fn against_built_in(plan: &Plan, table: &mut Table) -> Result<()> {
     }
     for turn in TURNS {
         for (at, subject) in both.into_iter().enumerate() {
-            let made = creates(&target, subject, turn);
+            let made = subject.creates(&target, turn);
             create[at].add(cost(plan, &convoy, &target, 16, 201, made).await?);
         }
     }
@@ -127,7 +127,7 @@ async fn definitions(plan: &Plan, table: &mut Table) -> Result<()> {
             target.request("POST", &path, body.to_string().as_bytes()).into()
         }
     };
-    load::send_all(&target, 16, DEFINITIONS, Arc::new(request)).await?;
+    closed_loop::send_all(&target, 16, DEFINITIONS, Arc::new(request)).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let used = each(convoy.resident_kib()?);
     convoy.term(Duration::from_secs(30)).await?;
@@ -148,7 +148,7 @@ async fn install(convoy: &Convoy, target: &Target, all: &[Value]) -> Result<()> 
         all.iter().map(|it| target.request("POST", CRDS, it.to_string().as_bytes()).into()).collect();
     let n_bodies = u64::try_from(bodies.len())?;
     let make: MakeRequest = Arc::new(move |number| Arc::clone(&bodies[usize::try_from(number).unwrap_or(0)]));
-    load::send_all(target, 16.min(n_bodies), n_bodies, make).await?;
+    closed_loop::send_all(target, 16.min(n_bodies), n_bodies, make).await?;
     let admin = convoy.admin();
     let is_established = |crd: &Value| {
         let conditions = crd["status"]["conditions"].as_array();
@@ -199,7 +199,7 @@ async fn cost(
     make: MakeRequest,
 ) -> Result<Cost> {
     let before = convoy.cpu_time()?;
-    let load = load::run(target, connections, plan.time(), expected, make).await?;
+    let load = closed_loop::run(target, connections, plan.time(), expected, make).await?;
     let used = convoy.cpu_time()?.saturating_sub(before);
     Ok(Cost {
         wait: 1e6 * float(connections) / load.per_second(),

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::load;
-use super::plan::{BUILT_IN, Plan, creates, float, ms, prepare};
+use super::plan::{BUILT_IN, Plan, float, ms, prepare};
 use super::table::{Table, Target as Aim};
 use crate::client::Client;
 use crate::convoy::{Convoy, Options};
 use crate::etcd::Etcd;
+use load::closed_loop;
 
 /// The two guarantees take turns, and the middle of all pairs counts: what else the machine does meets both alike, and
 /// one bad moment spoils one pair. Objects are named after the turns.
@@ -55,7 +55,8 @@ async fn guarantees(
         for n in [0, 1] {
             let before = servers[n].cpu_time()?;
             let load =
-                load::run(&targets[n], 16, plan.time(), 201, creates(&targets[n], BUILT_IN, turn)).await?;
+                closed_loop::run(&targets[n], 16, plan.time(), 201, BUILT_IN.creates(&targets[n], turn))
+                    .await?;
             cpu[n] += servers[n].cpu_time()?.saturating_sub(before);
             n_requests[n] += load.requests;
             pair[n] = load.per_second();

@@ -9,12 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::load::{self, MakeRequest, Subject};
-use super::plan::{Plan, always, creates, float, mib, ms, prepare};
+use super::plan::{Plan, float, mib, ms, prepare};
 use super::table::{Table, Target as Aim};
-use super::wire::Target;
 use crate::convoy::{Convoy, Options};
 use crate::etcd::Etcd;
+use load::closed_loop::{self, MakeRequest, Subject, always};
+use load::wire::Target;
 
 const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parcels.bench.example";
 const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
@@ -77,7 +77,7 @@ async fn in_store(plan: &Plan, table: &mut Table, store: &str, aim: f64, options
 }
 
 async fn p99(target: &Target, plan: &Plan, get: &MakeRequest) -> Result<Duration> {
-    let load = load::run(target, 8, plan.time(), 200, MakeRequest::clone(get)).await?;
+    let load = closed_loop::run(target, 8, plan.time(), 200, MakeRequest::clone(get)).await?;
     Ok(load.latency.percentile(99))
 }
 
@@ -125,7 +125,7 @@ async fn fill(convoy: &Convoy, objects: u64) -> Result<Target> {
         ensure!(Instant::now() < deadline, "the definition is not established");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    load::send_all(&target, 16, objects, creates(&target, PARCELS, "p")).await?;
+    closed_loop::send_all(&target, 16, objects, PARCELS.creates(&target, "p")).await?;
     Ok(target)
 }
 

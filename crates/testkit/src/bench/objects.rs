@@ -6,11 +6,11 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::load;
-use super::plan::{Plan, always, float, prepare};
+use super::plan::{Plan, float, prepare};
 use super::table::{Table, Target as Aim};
-use super::wire::Target;
 use crate::convoy::Convoy;
+use load::closed_loop::{self, always};
+use load::wire::Target;
 
 const SCALERS: &str = "namespaces/bench/horizontalpodautoscalers/scaler";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/bench/deployments/web";
@@ -61,7 +61,7 @@ async fn once(target: &Target, request: Vec<u8>) -> Result<usize> {
 /// The server's processor time for one request.
 async fn micros(plan: &Plan, convoy: &Convoy, target: &Target, request: Vec<u8>) -> Result<f64> {
     let before = convoy.cpu_time()?;
-    let load = load::run(target, 8, plan.time(), 200, always(request)).await?;
+    let load = closed_loop::run(target, 8, plan.time(), 200, always(request)).await?;
     let used = convoy.cpu_time()?.saturating_sub(before);
     Ok(used.as_secs_f64() * 1e6 / float(load.requests))
 }

@@ -6,19 +6,19 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
-use super::fanout::{self, FanOut};
-use super::load::{self, Load, MakeRequest, Subject};
 use super::table::{Table, Target as Aim};
-use super::wire::Target;
 use super::{custom, fleet, migration, objects, proxied};
+use crate::client::tls_config;
 use crate::convoy::{ADMIN_TOKEN, Convoy, Options};
 use crate::etcd::Etcd;
+use load::closed_loop::{self, Load, MakeRequest, Subject, always};
+use load::fanout::{self, FanOut};
+use load::wire::Target;
 
 const REFERENCE_GET: f64 = 2_550.0;
 const REFERENCE_LIST: f64 = 45.0;
@@ -122,9 +122,11 @@ async fn ceiling(plan: &Plan, table: &mut Table) -> Result<(f64, f64)> {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     let ca = std::fs::read(dir.path().join("ca.pem"))?;
-    let target = Target::new(&format!("https://127.0.0.1:{port}"), &ca, "none")?;
-    let get = load::run(&target, 16, plan.time(), 200, always(target.request("GET", "/get", b""))).await?;
-    let list = load::run(&target, 8, plan.time(), 200, always(target.request("GET", "/list", b""))).await?;
+    let target = target(&format!("https://127.0.0.1:{port}"), &ca, "none")?;
+    let get =
+        closed_loop::run(&target, 16, plan.time(), 200, always(target.request("GET", "/get", b""))).await?;
+    let list =
+        closed_loop::run(&target, 8, plan.time(), 200, always(target.request("GET", "/list", b""))).await?;
     let note = "bare hyper and rustls, 1.25 KB, 16 connections".to_owned();
     table.add("ceiling: constant object", Aim::None, get.per_second(), "/s", note);
     let note = format!("1.25 MB, 8 connections, {:.0} MB/s", list.megabytes_per_second());
@@ -135,7 +137,7 @@ async fn ceiling(plan: &Plan, table: &mut Table) -> Result<(f64, f64)> {
 async fn reads_and_writes(plan: &Plan, table: &mut Table, ceiling: (f64, f64)) -> Result<()> {
     let convoy = Convoy::start(plan.options()).await?;
     let target = prepare(&convoy).await?;
-    load::send_all(&target, 16, 1_000, creates(&target, BUILT_IN, "c")).await?;
+    closed_loop::send_all(&target, 16, 1_000, BUILT_IN.creates(&target, "c")).await?;
 
     let request = target.request("GET", &format!("{CONFIG_MAPS}/c-7"), b"");
     let (get, cost) = loaded(plan, &convoy, &target, 16, 200, always(request)).await?;
@@ -151,7 +153,7 @@ async fn reads_and_writes(plan: &Plan, table: &mut Table, ceiling: (f64, f64)) -
     let note = format!("{cost}, {rate:.0} MB/s, {share:.0} % of the ceiling (aim: 70 %)");
     table.add("LIST 1,000 x 1 KB, 8 connections", aim, list.per_second(), "/s", note);
 
-    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, BUILT_IN, "d")).await?;
+    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, BUILT_IN.creates(&target, "d")).await?;
     let aim = Aim::AtLeast(5.0 * REFERENCE_CREATE);
     let note = format!("{cost}, fsynced");
     table.add("CREATE 1 KB, 16 connections, embedded", aim, create.per_second(), "/s", note);
@@ -163,7 +165,7 @@ async fn create_on_etcd(plan: &Plan, table: &mut Table) -> Result<()> {
     let options = Options::etcd(&plan.convoy.to_string_lossy(), &etcd.url(), "/bench");
     let convoy = Convoy::start(options).await?;
     let target = prepare(&convoy).await?;
-    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, creates(&target, BUILT_IN, "d")).await?;
+    let (create, cost) = loaded(plan, &convoy, &target, 16, 201, BUILT_IN.creates(&target, "d")).await?;
     let aim = Aim::AtLeast(3.0 * REFERENCE_CREATE);
     let note = format!("{cost}, one etcd member with fsync");
     table.add("CREATE 1 KB, 16 connections, etcd", aim, create.per_second(), "/s", note);
@@ -180,7 +182,7 @@ async fn loaded(
     make: MakeRequest,
 ) -> Result<(Load, String)> {
     let before = convoy.cpu_time()?;
-    let load = load::run(target, connections, plan.time(), expected, make).await?;
+    let load = closed_loop::run(target, connections, plan.time(), expected, make).await?;
     let used = convoy.cpu_time()?.saturating_sub(before);
     let (p50, p99) = (ms(load.latency.percentile(50)), ms(load.latency.percentile(99)));
     let cpu = used.as_secs_f64() * 1e6 / float(load.requests);
@@ -209,12 +211,12 @@ async fn memory(plan: &Plan, table: &mut Table) -> Result<()> {
     let target = prepare(&convoy).await?;
     convoy.term(Duration::from_secs(30)).await?;
     let (empty_time, empty) = started(&mut convoy).await?;
-    load::send_all(&target, 32, plan.objects, creates(&target, BUILT_IN, "m")).await?;
+    closed_loop::send_all(&target, 32, plan.objects, BUILT_IN.creates(&target, "m")).await?;
     let answer = convoy.admin().get(&format!("{CONFIG_MAPS}/m-1")).await?;
     let size = answer.body.len();
     convoy.term(Duration::from_secs(60)).await?;
     let (_, half) = started(&mut convoy).await?;
-    load::send_all(&target, 32, plan.objects, creates(&target, BUILT_IN, "n")).await?;
+    closed_loop::send_all(&target, 32, plan.objects, BUILT_IN.creates(&target, "n")).await?;
     convoy.term(Duration::from_secs(60)).await?;
     let (full_time, full) = started(&mut convoy).await?;
 
@@ -247,25 +249,13 @@ pub(super) async fn prepare(convoy: &Convoy) -> Result<Target> {
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}});
     convoy.admin().post("/api/v1/namespaces", &namespace).await?.expect(201).context("the namespace")?;
-    Target::new(convoy.base(), convoy.ca(), ADMIN_TOKEN)
+    target(convoy.base(), convoy.ca(), ADMIN_TOKEN)
 }
 
-pub(super) fn creates(target: &Target, subject: Subject, prefix: &'static str) -> MakeRequest {
-    let Subject { path, api_version, kind } = subject;
-    let target = target.clone();
-    let filler = "x".repeat(1_000);
-    Arc::new(move |number| {
-        let body = format!(
-            "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",\"metadata\":{{\"name\":\"{prefix}-{number}\"}},\
-             \"data\":{{\"key\":\"{filler}\"}}}}"
-        );
-        target.request("POST", path, body.as_bytes()).into()
-    })
-}
-
-pub(super) fn always(request: Vec<u8>) -> MakeRequest {
-    let request: Arc<[u8]> = request.into();
-    Arc::new(move |_| Arc::clone(&request))
+/// A server with a certificate of this authority, and who asks it.
+pub(super) fn target(base: &str, ca: &[u8], token: &str) -> Result<Target> {
+    let headers = [("authorization".to_owned(), format!("Bearer {token}"))];
+    Ok(Target::new(base, tls_config(ca)?, &headers)?)
 }
 
 pub(super) fn ms(time: Duration) -> f64 {

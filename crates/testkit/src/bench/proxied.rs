@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::fanout::{self, FanOut};
-use super::load::{self, MakeRequest};
-use super::plan::{BUILT_IN, Plan, always, creates, float, mib, prepare};
+use super::plan::{self, BUILT_IN, Plan, float, mib, prepare};
 use super::table::{Table, Target as Aim};
-use super::wire::Target;
 use crate::convoy::Convoy;
 use crate::etcd::Etcd;
+use load::closed_loop::{self, MakeRequest, always};
+use load::fanout::{self, FanOut};
+use load::wire::Target;
 
 /// Direct and proxied take turns: what else the machine does meets both alike.
 const TURNS: usize = 3;
@@ -40,8 +40,8 @@ pub(super) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     let has = Convoy::start(options("has")).await?;
     let has_not = Convoy::start(options("has-not").flag("--runtime-config=/v1/configmaps=false")).await?;
     let direct = prepare(&has).await?;
-    let through = Target::new(has_not.base(), has_not.ca(), crate::convoy::ADMIN_TOKEN)?;
-    load::send_all(&direct, 16, 1_000, creates(&direct, BUILT_IN, "c")).await?;
+    let through = plan::target(has_not.base(), has_not.ca(), crate::convoy::ADMIN_TOKEN)?;
+    closed_loop::send_all(&direct, 16, 1_000, BUILT_IN.creates(&direct, "c")).await?;
     let pair = Pair { servers: [has, has_not], targets: [direct, through] };
 
     let get = format!("{}/c-7", BUILT_IN.path);
@@ -96,7 +96,7 @@ impl Pair {
             for (n, target) in self.targets.iter().enumerate() {
                 let make: MakeRequest = always(target.request("GET", path, b""));
                 let before = self.cpu()?;
-                let load = load::run(target, connections, plan.time(), 200, make).await?;
+                let load = closed_loop::run(target, connections, plan.time(), 200, make).await?;
                 let used = self.cpu()?.saturating_sub(before).as_secs_f64() * 1e6;
                 costs[n].compute += used / float(load.requests) / float(TURNS);
                 costs[n].median += load.latency.percentile(50).as_secs_f64() * 1e6 / float(TURNS);

@@ -75,7 +75,9 @@ impl Ground {
         if etcd::is_missing() {
             return None;
         }
-        let etcd = Arc::new(Etcd::start().await.unwrap());
+        // Servers in one process compact nothing; thousands of starts would fill etcd and slow it down.
+        let compaction = ["--auto-compaction-mode=revision", "--auto-compaction-retention=20000"];
+        let etcd = Arc::new(Etcd::start_with(None, &compaction).await.unwrap());
         Some(Self::below(etcd, "/registry").await)
     }
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::wire::Target;
+use crate::{LoadError, wire::Target};
 
 /// What a run of load showed.
 #[derive(Debug, Clone)]
@@ -74,7 +73,7 @@ pub async fn run(
     time: Duration,
     expected: u16,
     make: MakeRequest,
-) -> Result<Load> {
+) -> Result<Load, LoadError> {
     let counter = Arc::new(AtomicU64::new(0));
     let mut open = Vec::new();
     for _ in 0..connections {
@@ -91,7 +90,8 @@ pub async fn run(
                 let sent = Instant::now();
                 let reply = connection.exchange(&request).await?;
                 if reply.status != expected {
-                    bail!("expected {expected}, got {}", reply.status);
+                    let what = format!("a request that expects {expected}");
+                    return Err(LoadError::Refused { what, status: reply.status });
                 }
                 samples.push(sent.elapsed());
                 bytes += reply.bytes;
@@ -110,7 +110,12 @@ pub async fn run(
 }
 
 /// Sends exactly `count` requests over `connections`.
-pub async fn send_all(target: &Target, connections: u64, count: u64, make: MakeRequest) -> Result<Duration> {
+pub async fn send_all(
+    target: &Target,
+    connections: u64,
+    count: u64,
+    make: MakeRequest,
+) -> Result<Duration, LoadError> {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     for first in 0..connections {
@@ -121,7 +126,8 @@ pub async fn send_all(target: &Target, connections: u64, count: u64, make: MakeR
             while number < count {
                 let reply = connection.exchange(&make(number)).await?;
                 if !(200..300).contains(&reply.status) {
-                    bail!("request {number} was answered with {}", reply.status);
+                    let what = format!("request {number}");
+                    return Err(LoadError::Refused { what, status: reply.status });
                 }
                 number += connections;
             }
@@ -132,6 +138,28 @@ pub async fn send_all(target: &Target, connections: u64, count: u64, make: MakeR
         done??;
     }
     Ok(start.elapsed())
+}
+
+impl Subject {
+    /// Creates one object after the other, `PREFIX-0` and so on.
+    pub fn creates(self, target: &Target, prefix: &str) -> MakeRequest {
+        let target = target.clone();
+        let path = self.path;
+        let start = format!(
+            "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{{\"name\":\"{prefix}-",
+            self.api_version, self.kind
+        );
+        let end = format!("\"}},\"data\":{{\"key\":\"{}\"}}}}", "x".repeat(1_000));
+        Arc::new(move |number| {
+            target.request("POST", path, format!("{start}{number}{end}").as_bytes()).into()
+        })
+    }
+}
+
+/// The same request again and again.
+pub fn always(request: Vec<u8>) -> MakeRequest {
+    let request: Arc<[u8]> = request.into();
+    Arc::new(move |_| Arc::clone(&request))
 }
 
 #[cfg(test)]

@@ -3,21 +3,24 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::client::tls_config;
+use crate::LoadError;
 
 /// How to reach a server, and who asks.
 #[derive(Clone)]
 pub struct Target {
     connector: TlsConnector,
     address: String,
-    token: String,
+    /// What stands before every path, for servers behind a gateway.
+    prefix: String,
+    /// Header lines of every request, each with its end.
+    headers: String,
 }
 
 /// One connection, one request at a time.
@@ -36,19 +39,34 @@ pub struct Reply {
 }
 
 impl Target {
-    /// `base` is `https://HOST:PORT`.
-    pub fn new(base: &str, ca_pem: &[u8], token: &str) -> Result<Target> {
-        let address = base.trim_start_matches("https://").trim_end_matches('/').to_owned();
-        let connector = TlsConnector::from(Arc::new(tls_config(ca_pem)?));
-        Ok(Target { connector, address, token: token.to_owned() })
+    /// `base` is `https://HOST:PORT`, perhaps with a path; `headers` say who asks.
+    ///
+    /// # Errors
+    /// If `base` is something else, or a header does not fit on a line.
+    pub fn new(base: &str, tls: ClientConfig, headers: &[(String, String)]) -> Result<Self, LoadError> {
+        let wrong = || LoadError::protocol(format!("{base} does not begin with https://"));
+        let rest = base.strip_prefix("https://").ok_or_else(wrong)?;
+        let (address, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let has_port = address.rsplit_once(':').is_some_and(|it| it.1.bytes().all(|it| it.is_ascii_digit()));
+        let address = if has_port { address.to_owned() } else { format!("{address}:443") };
+        let prefix = prefix.trim_end_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+        let is_line = |it: &str| !it.contains(['\r', '\n']);
+        if !headers.iter().all(|(name, value)| is_line(name) && is_line(value)) {
+            return Err(LoadError::protocol("a header with a line break cannot be sent"));
+        }
+        let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        Ok(Self { connector: TlsConnector::from(Arc::new(tls)), address, prefix, headers })
     }
 
-    pub async fn connect(&self) -> Result<Connection> {
-        let tcp = TcpStream::connect(&self.address).await.context("cannot connect")?;
-        tcp.set_nodelay(true)?;
+    /// Opens a connection.
+    pub async fn connect(&self) -> Result<Connection, LoadError> {
+        let tcp = TcpStream::connect(&self.address).await.map_err(LoadError::io("cannot connect"))?;
+        tcp.set_nodelay(true).map_err(LoadError::io("cannot connect"))?;
         let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
-        let name = ServerName::try_from(host.to_owned()).context("the host must be a name")?;
-        let stream = self.connector.connect(name, tcp).await.context("no TLS")?;
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
+            .map_err(|_| LoadError::protocol(format!("{host} is no name of a host")))?;
+        let stream = self.connector.connect(name, tcp).await.map_err(LoadError::io("no TLS"))?;
         Ok(Connection { stream, buffer: Vec::with_capacity(64 << 10), at: 0 })
     }
 
@@ -67,10 +85,11 @@ impl Target {
         content_type: &str,
     ) -> Vec<u8> {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\
+            "{method} {}{path} HTTP/1.1\r\nhost: {}\r\n{}accept: {accept}\r\n\
              content-type: {content_type}\r\ncontent-length: {}\r\n\r\n",
+            self.prefix,
             self.address,
-            self.token,
+            self.headers,
             body.len()
         );
         [head.as_bytes(), body].concat()
@@ -79,7 +98,7 @@ impl Target {
 
 impl Connection {
     /// Sends a request and counts the answer.
-    pub async fn exchange(&mut self, request: &[u8]) -> Result<Reply> {
+    pub async fn exchange(&mut self, request: &[u8]) -> Result<Reply, LoadError> {
         self.send(request).await?;
         let head = self.head().await?;
         let bytes = match head.length {
@@ -93,13 +112,13 @@ impl Connection {
     }
 
     /// Sends a request and reads the start of an answer that goes on in chunks; see [`Connection::chunk`].
-    pub async fn begin(&mut self, request: &[u8]) -> Result<u16> {
+    pub async fn begin(&mut self, request: &[u8]) -> Result<u16, LoadError> {
         self.send(request).await?;
         Ok(self.head().await?.status)
     }
 
     /// The next chunk of an answer, appended to `out`; false at the end.
-    pub async fn chunk(&mut self, out: &mut Vec<u8>) -> Result<bool> {
+    pub async fn chunk(&mut self, out: &mut Vec<u8>) -> Result<bool, LoadError> {
         let n_bytes = self.chunk_size().await?;
         let mut left = n_bytes;
         while left > 0 {
@@ -115,14 +134,15 @@ impl Connection {
         Ok(n_bytes > 0)
     }
 
-    async fn send(&mut self, request: &[u8]) -> Result<()> {
-        self.stream.write_all(request).await?;
-        self.stream.flush().await.context("cannot send")
+    async fn send(&mut self, request: &[u8]) -> Result<(), LoadError> {
+        self.stream.write_all(request).await.map_err(LoadError::io("cannot send"))?;
+        self.stream.flush().await.map_err(LoadError::io("cannot send"))
     }
 
-    async fn head(&mut self) -> Result<Head> {
+    async fn head(&mut self) -> Result<Head, LoadError> {
         let status = self.line().await?;
-        let status = status.split(' ').nth(1).and_then(|it| it.parse().ok()).context("no status line")?;
+        let code = status.split(' ').nth(1).and_then(|it| it.parse().ok());
+        let status = code.ok_or_else(|| LoadError::protocol(format!("no status line: {status:?}")))?;
         let mut length = Length::Bytes(0);
         loop {
             let line = self.line().await?.to_ascii_lowercase();
@@ -130,14 +150,16 @@ impl Connection {
                 return Ok(Head { status, length });
             }
             if let Some(value) = line.strip_prefix("content-length:") {
-                length = Length::Bytes(value.trim().parse().context("content-length")?);
+                length = Length::Bytes(
+                    value.trim().parse().map_err(|_| LoadError::protocol(format!("no length: {line:?}")))?,
+                );
             } else if line.starts_with("transfer-encoding:") {
                 length = Length::Chunked;
             }
         }
     }
 
-    async fn skip_chunks(&mut self) -> Result<usize> {
+    async fn skip_chunks(&mut self) -> Result<usize, LoadError> {
         let mut total = 0;
         loop {
             let n_bytes = self.chunk_size().await?;
@@ -150,13 +172,14 @@ impl Connection {
         }
     }
 
-    async fn chunk_size(&mut self) -> Result<usize> {
+    async fn chunk_size(&mut self) -> Result<usize, LoadError> {
         let line = self.line().await?;
-        usize::from_str_radix(line.trim(), 16).with_context(|| format!("no chunk size: {line:?}"))
+        usize::from_str_radix(line.trim(), 16)
+            .map_err(|_| LoadError::protocol(format!("no chunk size: {line:?}")))
     }
 
     /// The next line, without its end.
-    async fn line(&mut self) -> Result<String> {
+    async fn line(&mut self) -> Result<String, LoadError> {
         let mut searched = self.at;
         loop {
             if let Some(end) = self.buffer[searched..].iter().position(|it| *it == b'\n') {
@@ -167,14 +190,14 @@ impl Connection {
             }
             let pending = self.buffer.len() - self.at;
             if pending > 64 << 10 {
-                bail!("a line without end");
+                return Err(LoadError::protocol("a line without end"));
             }
             self.fill().await?;
             searched = self.at + pending;
         }
     }
 
-    async fn skip(&mut self, mut n_bytes: usize) -> Result<()> {
+    async fn skip(&mut self, mut n_bytes: usize) -> Result<(), LoadError> {
         loop {
             let now = n_bytes.min(self.buffer.len() - self.at);
             self.at += now;
@@ -187,11 +210,11 @@ impl Connection {
     }
 
     /// Drops what is used up and reads more.
-    async fn fill(&mut self) -> Result<()> {
+    async fn fill(&mut self) -> Result<(), LoadError> {
         self.buffer.drain(..self.at);
         self.at = 0;
-        if self.stream.read_buf(&mut self.buffer).await? == 0 {
-            bail!("the connection was closed");
+        if self.stream.read_buf(&mut self.buffer).await.map_err(LoadError::io("cannot read"))? == 0 {
+            return Err(LoadError::protocol("the connection was closed"));
         }
         Ok(())
     }

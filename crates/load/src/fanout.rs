@@ -6,13 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::load::{Latency, Subject};
-use super::wire::{Connection, Target};
+use crate::{
+    LoadError,
+    closed_loop::{Latency, Subject},
+    wire::{Connection, Target},
+};
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +25,7 @@ pub struct FanOut {
 }
 
 /// Watches a collection and writes into it; latencies of all events at all watchers.
-pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<Latency> {
+pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<Latency, LoadError> {
     let FanOut { watchers, writes_per_second, seconds } = config;
     let origin = Instant::now();
     let writes = writes_per_second * seconds;
@@ -38,12 +40,12 @@ pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<La
             target.request("GET", &format!("{}?watch=true&labelSelector=bench%3Dfanout", subject.path), b"");
         let handshakes = Arc::clone(&handshakes);
         tasks.spawn(async move {
-            let permit = handshakes.acquire_owned().await.context("the semaphore must stay open")?;
+            let permit = handshakes.acquire_owned().await;
             let mut connection = target.connect().await?;
             let status = connection.begin(&request).await?;
             drop(permit);
             if status != 200 {
-                bail!("the watch was refused with {status}");
+                return Err(LoadError::Refused { what: "a watch".to_owned(), status });
             }
             ready.send(()).await.ok();
             report.send(receive(&mut connection, writes, origin).await?).await.ok();
@@ -53,7 +55,8 @@ pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<La
     drop((report, ready));
     for _ in 0..watchers {
         if readies.recv().await.is_none() {
-            bail!("a watcher could not start: {:?}", tasks.join_next().await);
+            let why = tasks.join_next().await;
+            return Err(LoadError::protocol(format!("a watcher could not start: {why:?}")));
         }
     }
     let wait = Duration::from_secs(1) / writes_per_second;
@@ -69,7 +72,13 @@ pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<La
 }
 
 /// Creates one object per tick; several connections, so that a slow commit does not slow the rate.
-async fn send(target: &Target, subject: Subject, writes: u32, wait: Duration, origin: Instant) -> Result<()> {
+async fn send(
+    target: &Target,
+    subject: Subject,
+    writes: u32,
+    wait: Duration,
+    origin: Instant,
+) -> Result<(), LoadError> {
     let (work, queue) = mpsc::channel::<u32>(1024);
     let queue = Arc::new(tokio::sync::Mutex::new(queue));
     let mut tasks = JoinSet::new();
@@ -84,7 +93,7 @@ async fn send(target: &Target, subject: Subject, writes: u32, wait: Duration, or
                 let reply =
                     connection.exchange(&target.request("POST", subject.path, body.as_bytes())).await?;
                 if reply.status != 201 {
-                    bail!("a create was answered with {}", reply.status);
+                    return Err(LoadError::Refused { what: "a create".to_owned(), status: reply.status });
                 }
             }
         });
@@ -92,7 +101,10 @@ async fn send(target: &Target, subject: Subject, writes: u32, wait: Duration, or
     let mut tick = tokio::time::interval(wait);
     for number in 0..writes {
         tick.tick().await;
-        work.send(number).await.context("the writers must live")?;
+        if work.send(number).await.is_err() {
+            // The writers have all failed; one of them says why.
+            break;
+        }
     }
     drop(work);
     while let Some(done) = tasks.join_next().await {
@@ -111,12 +123,17 @@ fn object(subject: Subject, number: u32, origin: Instant) -> String {
     )
 }
 
-async fn receive(connection: &mut Connection, writes: u32, origin: Instant) -> Result<Vec<Duration>> {
+async fn receive(
+    connection: &mut Connection,
+    writes: u32,
+    origin: Instant,
+) -> Result<Vec<Duration>, LoadError> {
     let mut samples = Vec::new();
     let mut text = Vec::new();
-    while samples.len() < usize::try_from(writes).context("a count must fit")? {
+    while samples.len() < usize::try_from(writes).unwrap_or(usize::MAX) {
         if !connection.chunk(&mut text).await? {
-            bail!("the watch ended after {} of {writes} events", samples.len());
+            let seen = samples.len();
+            return Err(LoadError::protocol(format!("the watch ended after {seen} of {writes} events")));
         }
         let now = origin.elapsed();
         while let Some(end) = text.iter().position(|it| *it == b'\n') {

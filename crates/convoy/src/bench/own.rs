@@ -1,0 +1,188 @@
+//! Servers that are started to be measured: processes of this binary, on an empty directory or on etcd.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rand::RngExt;
+use store::{Range, ReadAt, SharedClock, Store, SystemClock, Txn};
+use tempfile::TempDir;
+
+use super::{
+    Size,
+    endpoint::Endpoint,
+    measure::{float, millis},
+    report::Figure,
+};
+use crate::{
+    cluster::ClusterFlags,
+    duration::GoDuration,
+    failure::Failure,
+    flags::{EtcdFlags, StorageFlags},
+    storage::Storage,
+};
+
+/// How long a start may take.
+const START: Duration = Duration::from_secs(60);
+/// Until what a process uses is what it uses at rest.
+const REST: Duration = Duration::from_secs(2);
+/// Keys that are removed in one transaction.
+const PAGE: usize = 100;
+
+/// The server, and where it keeps its things.
+pub struct Own {
+    process: Process,
+    etcd: Option<EtcdFlags>,
+    home: TempDir,
+    took: Duration,
+    resident: Option<u64>,
+}
+
+/// Killed when dropped: what it has is thrown away.
+struct Process {
+    child: Child,
+    kubeconfig: PathBuf,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Own {
+    pub async fn start(etcd: &EtcdFlags) -> Result<Self, Failure> {
+        let home = tempfile::Builder::new().prefix("convoy-bench-").tempdir();
+        let home = home.map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?;
+        let etcd = (!etcd.etcd_servers.is_empty()).then(|| {
+            let prefix = format!("/convoy-bench-{:08x}", rand::rng().random::<u32>());
+            EtcdFlags { etcd_prefix: prefix, ..etcd.clone() }
+        });
+        let clock = SystemClock::shared();
+        let begin = clock.monotonic();
+        let process = launch(home.path(), etcd.as_ref(), "bench-1", &[])?;
+        wait(&process, &clock).await?;
+        let took = clock.monotonic().saturating_sub(begin);
+        clock.sleep(REST).await;
+        let resident = resident_kib(process.child.id());
+        Ok(Self { process, etcd, home, took, resident })
+    }
+
+    pub async fn endpoint(&self) -> Result<Endpoint, Failure> {
+        Endpoint::of(&ClusterFlags::running(Some(self.process.kubeconfig.clone()), None)).await
+    }
+
+    pub fn figures(&self) -> Vec<Figure> {
+        let note = "from the start of the process, keys and certificates made on the way".to_owned();
+        let mut figures = vec![Figure::time("start to readiness", millis(self.took), note)];
+        if let Some(kib) = self.resident {
+            let note = "no client connected".to_owned();
+            let value = Some(float(kib) / 1024.0);
+            figures.push(Figure {
+                name: "resident at rest".to_owned(),
+                value,
+                unit: "MB",
+                is_rate: false,
+                note,
+            });
+        }
+        figures
+    }
+
+    /// GET through a second server that does not have what is asked for.
+    pub async fn proxied(&self, size: Size) -> Result<Vec<Figure>, Failure> {
+        let Some(etcd) = &self.etcd else { return Ok(super::measure::skipped(super::Measure::Proxied)) };
+        let without = ["--runtime-config=/v1/configmaps=false"];
+        let second = launch(self.home.path(), Some(etcd), "bench-2", &without)?;
+        wait(&second, &SystemClock::shared()).await?;
+        let through = Endpoint::of(&ClusterFlags::running(Some(second.kubeconfig.clone()), None)).await?;
+        let mut figure = through.get(size).await.map_err(|it| Failure::because(&it))?;
+        "GET through another server".clone_into(&mut figure.name);
+        Ok(vec![figure])
+    }
+
+    /// Removes what is left in etcd.
+    pub async fn clean_up(self) -> Result<(), Failure> {
+        let Self { process, etcd, home, .. } = self;
+        drop(process);
+        drop(home);
+        let Some(etcd) = etcd else { return Ok(()) };
+        let flags = StorageFlags {
+            data_dir: None,
+            etcd,
+            etcd_compaction_interval: GoDuration::from_secs(0),
+            event_ttl: GoDuration::from_secs(3_600),
+        };
+        let clock: SharedClock = SystemClock::shared();
+        let store = Storage::open(&flags, &clock).await?.shared();
+        loop {
+            let page = store.list(&Range::prefix("/"), ReadAt::Latest, PAGE).await;
+            let page = page.map_err(|it| Failure::because(&it))?;
+            if page.entries.is_empty() {
+                return Ok(());
+            }
+            let txn = page.entries.iter().fold(Txn::new(), |txn, it| txn.delete(&it.key));
+            store.commit(txn).await.map_err(|it| Failure::because(&it))?;
+        }
+    }
+}
+
+fn launch(home: &Path, etcd: Option<&EtcdFlags>, name: &str, more: &[&str]) -> Result<Process, Failure> {
+    let failed = |it: std::io::Error| Failure::failed(format!("a server cannot be started: {it}"));
+    let kubeconfig = home.join(format!("{name}.kubeconfig"));
+    let log = std::fs::File::create(home.join(format!("{name}.log"))).map_err(failed)?;
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(["serve", "--bind-address=127.0.0.1", "--secure-port=0"]);
+    command.arg(format!("--hostname-override={name}")).args(more);
+    command.arg("--cert-dir").arg(home.join("certs")).arg("--write-kubeconfig").arg(&kubeconfig);
+    match etcd {
+        None => drop(command.arg("--data-dir").arg(home.join("data"))),
+        Some(etcd) => {
+            command.arg("--etcd-servers").arg(etcd.etcd_servers.join(","));
+            command.arg("--etcd-prefix").arg(&etcd.etcd_prefix);
+            let files = [
+                ("--etcd-cafile", &etcd.etcd_cafile),
+                ("--etcd-certfile", &etcd.etcd_certfile),
+                ("--etcd-keyfile", &etcd.etcd_keyfile),
+            ];
+            for (flag, file) in files {
+                if let Some(file) = file {
+                    command.arg(flag).arg(file);
+                }
+            }
+        }
+    }
+    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
+    Ok(Process { child: command.spawn().map_err(failed)?, kubeconfig })
+}
+
+/// Until it says that it is ready.
+async fn wait(process: &Process, clock: &SharedClock) -> Result<(), Failure> {
+    let deadline = clock.monotonic() + START;
+    while clock.monotonic() < deadline {
+        if process.kubeconfig.exists() {
+            let flags = ClusterFlags::running(Some(process.kubeconfig.clone()), None);
+            if let Ok(config) = flags.config().await {
+                let client = kube::Client::try_from(config).map_err(|it| Failure::because(&it))?;
+                if crate::cluster::ask(&client, "GET", "/readyz", Vec::new()).await.is_ok() {
+                    return Ok(());
+                }
+            }
+        }
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+    let log = process.kubeconfig.with_extension("log");
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let last = log.lines().rev().take(5).collect::<Vec<_>>().join("; ");
+    Err(Failure::failed(format!("the server is not ready after {START:?}: {last}")))
+}
+
+/// What a process holds in memory, where the system tells.
+fn resident_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,93 @@
+//! `convoy bench` as a user runs it, in small.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use testkit::{
+    Convoy, Options,
+    etcd::{self, Etcd},
+};
+
+use crate::fixture::BINARY;
+
+const SMALL: [&str; 9] = [
+    "bench",
+    "--duration=300ms",
+    "--connections=2",
+    "--objects=20",
+    "--watchers=3",
+    "--definitions=2",
+    "--start",
+    "-o",
+    "json",
+];
+
+async fn bench(more: &[&str]) -> Result<Value> {
+    let mut command = Command::new(BINARY);
+    command.args(SMALL).args(more);
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{complaint}");
+    serde_json::from_slice(&output.stdout).context("not a document")
+}
+
+/// Names of what was measured, and of what was not.
+fn figures(endpoint: &Value) -> (Vec<String>, Vec<String>) {
+    let all = endpoint["figures"].as_array().into_iter().flatten();
+    let (found, skipped): (Vec<&Value>, Vec<&Value>) = all.partition(|it| it["value"].as_f64() > Some(0.0));
+    let names = |them: Vec<&Value>| {
+        them.iter().map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    (names(found), names(skipped))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_servers_are_measured_side_by_side_and_left_as_they_were() -> Result<()> {
+    let other = Convoy::start(Options::embedded(BINARY)).await?;
+    let kubeconfig = other.kubeconfig().display().to_string();
+    let report = bench(&["--against", &kubeconfig]).await?;
+    let (found, skipped) = figures(&report["endpoints"][0]);
+    assert_eq!(found.len(), 10, "{found:?}");
+    assert_eq!(skipped, ["GET through another server"]);
+    let (found, _) = figures(&report["endpoints"][1]);
+    assert_eq!(found.len(), 8, "{found:?}");
+    assert_eq!(report["comparison"].as_array().map(Vec::len), Some(8), "{:#}", report["comparison"]);
+
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let left = other.admin().get(definitions).await?.expect(200)?;
+    assert_eq!(left["items"], serde_json::json!([]));
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    while other.admin().get("/api/v1/namespaces/convoy-bench").await?.status != 404 {
+        ensure!(tokio::time::Instant::now() < deadline, "the namespace stays");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_etcd_a_second_server_hands_requests_on() -> Result<()> {
+    if etcd::is_missing() {
+        return Ok(());
+    }
+    let etcd = Etcd::start().await?;
+    let url = etcd.url();
+    let report = bench(&["--etcd-servers", &url, "--only", "get,proxied"]).await?;
+    let (found, skipped) = figures(&report["endpoints"][0]);
+    assert_eq!(found, ["GET 1 KB", "GET through another server"], "{skipped:?}");
+    Ok(())
+}
+
+/// What it would delete in the end might be somebody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_that_is_there_already_is_not_touched() -> Result<()> {
+    let other = Convoy::start(Options::embedded(BINARY)).await?;
+    let namespace =
+        serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "convoy-bench"}});
+    other.admin().post("/api/v1/namespaces", &namespace).await?.expect(201)?;
+    let kubeconfig = other.kubeconfig().display().to_string();
+    let refused = bench(&["--against", &kubeconfig, "--only", "get"]).await.unwrap_err().to_string();
+    assert!(refused.contains("already exists") && refused.contains("convoy-bench"), "{refused}");
+    other.admin().get("/api/v1/namespaces/convoy-bench").await?.expect(200)?;
+    Ok(())
+}
