@@ -119,6 +119,14 @@ const SOAKS: &[Soak] = &[
         about: "the server that migrates crashes at random moments and another one goes on (rounds = flips)",
     },
     Soak {
+        name: "rollout",
+        package: "convoy",
+        target: IT,
+        filter: "there_and_back_under_load",
+        rounds: 10,
+        about: "`convoy up` is rolled from 1.33 to 1.36 one release at a time and back, under load (rounds = times)",
+    },
+    Soak {
         name: "gc",
         package: "controllers",
         target: IT,

@@ -9,7 +9,7 @@ use clap::Args;
 use fleet::stored::{Census, undecodable};
 use meta::{GroupResource, Release, StorageVersion};
 use serde_json::json;
-use server::census::CensusView;
+use server::census::{CensusView, ResourceCensus};
 use station::View;
 
 use crate::{
@@ -117,11 +117,22 @@ pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, F
     }
     let is_safe = reasons.is_empty();
     if is_safe {
-        let n: u64 = census.resources.iter().map(|it| it.objects).sum();
+        let is_served =
+            |it: &&ResourceCensus| it.custom || decodable.contains_key(&it.resource.as_str().into());
+        let n: u64 = census.resources.iter().filter(is_served).map(|it| it.objects).sum();
         reasons.push(format!(
             "release {release} can read all {} objects of the resources that it serves, and what is written now",
             census::thousands(n)
         ));
+    }
+    for resource in census.resources.iter().filter(|it| it.objects > 0 && !it.custom) {
+        if !decodable.contains_key(&resource.resource.as_str().into()) {
+            reasons.push(format!(
+                "{} objects of {} stay stored, but release {release} does not serve them",
+                census::thousands(resource.objects),
+                resource.resource
+            ));
+        }
     }
     let unknown = census.unknown.iter().map(|(place, n)| {
         format!("{} keys below {place} are of no resource that is known", census::thousands(*n))

@@ -25,7 +25,7 @@ pub struct ClusterFlags {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["data_dir", "etcd_servers"])]
     context: Option<String>,
 
-    /// Read the embedded store in this directory, or ask the server that runs on it
+    /// Read the embedded store in this directory, or ask the server that runs on it through the admin.kubeconfig beside it
     #[arg(long, value_name = "DIR", conflicts_with = "etcd_servers")]
     data_dir: Option<PathBuf>,
 

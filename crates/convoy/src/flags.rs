@@ -233,7 +233,7 @@ fn parse_peer_discovery(text: &str) -> Result<PeerDiscovery, String> {
 pub struct ControllerFlags {
     /// The controllers to run: * is all, NAME switches one on, -NAME switches one off, separated by commas. There are
     /// clusterrole-aggregation, expiry, garbage-collector, namespace, root-ca-cert-publisher, serviceaccount,
-    /// serviceaccount-token and storage-version-gc
+    /// serviceaccount-token, storage-version-gc, storage-version-migrator and storage-version-trigger
     #[arg(long, value_name = "LIST", default_value = "*", value_parser = Selection::parse,
           allow_hyphen_values = true)]
     pub controllers: Selection,

@@ -49,7 +49,7 @@ pub struct StatusFlags {
 /// Shows it. Exits with 3 while something is not agreed on or a server is refused.
 pub fn run(flags: &StatusFlags) -> Result<(), Failure> {
     let view = cluster::block_on(show(flags))?;
-    let unsettled = view.resources.iter().filter(|it| it.common_encoding_version.is_none()).count();
+    let unsettled = view.resources.iter().filter(|it| it.is_disputed()).count();
     if let Some(refused) = view.refused.first() {
         return Err(Failure::unsafe_to(format!("{} is refused: {}", refused.identity, refused.reason)));
     }

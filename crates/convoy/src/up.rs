@@ -137,7 +137,8 @@ async fn sail(flags: UpFlags, ports: Vec<u16>) -> Result<(), Failure> {
     tokio::spawn(control::serve(control, orders));
     tokio::spawn(balance.run(listener));
     let shown = std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone());
-    say(&welcome(&url, &ships, clock.monotonic().saturating_sub(begin), &data_dir, &shown));
+    let stays = if flags.ephemeral { "everything goes with it" } else { "the data stays" };
+    say(&welcome(&url, &ships, clock.monotonic().saturating_sub(begin), &data_dir, &shown, stays));
     loop {
         tokio::select! {
             () = signals.next() => break,
@@ -248,7 +249,14 @@ fn free_ports(address: IpAddr, first: u16, count: usize) -> Result<Vec<u16>, Fai
     Ok(ports)
 }
 
-fn welcome(url: &str, ships: &Ships, took: Duration, data_dir: &Path, kubeconfig: &Path) -> String {
+fn welcome(
+    url: &str,
+    ships: &Ships,
+    took: Duration,
+    data_dir: &Path,
+    kubeconfig: &Path,
+    stays: &str,
+) -> String {
     let servers = (0..ships.len())
         .map(|at| format!("  {:<10} {}  {}\n", ships.name(at), ships.url(at), ships.release(at)));
     let servers: String = servers.collect();
@@ -263,10 +271,10 @@ fn welcome(url: &str, ships: &Ships, took: Duration, data_dir: &Path, kubeconfig
          \n\
          \x20 export KUBECONFIG={kubeconfig}\n\
          \x20 kubectl get namespaces\n\
-         \x20 kubectl --context convoy-1 create configmap hello --from-literal=who=world\n\
+         \x20 kubectl create configmap hello --from-literal=who=world\n\
          \x20 convoy rollout --to {other} --data-dir {data}\n\
          \n\
-         Ctrl-C stops it; the data stays.\n",
+         Ctrl-C stops it; {stays}.\n",
         took.as_millis(),
         data = data_dir.display(),
         kubeconfig = kubeconfig.display(),

@@ -76,8 +76,8 @@ impl fmt::Display for Undecodable {
         write!(
             f,
             "{count} {objects} of {resource} {are} stored as {version}, which release {release} cannot read: start \
-             a release that reads {version} and run `convoy migrate {resource}` there, or start this one with \
-             --allow-undecodable {resource}/{} and leave them unreadable",
+             a release that reads {version} and go on one minor release at a time, so that they are migrated on the \
+             way, or start this one with --allow-undecodable {resource}/{} and leave them unreadable",
             bare(version)
         )
     }
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(
             only.to_string(),
             "3 objects of deviceclasses.resource.k8s.io are stored as resource.k8s.io/v1, which release 1.33 \
-             cannot read: start a release that reads resource.k8s.io/v1 and run `convoy migrate \
-             deviceclasses.resource.k8s.io` there, or start this one with --allow-undecodable \
+             cannot read: start a release that reads resource.k8s.io/v1 and go on one minor release at a time, so \
+             that they are migrated on the way, or start this one with --allow-undecodable \
              deviceclasses.resource.k8s.io/v1 and leave them unreadable"
         );
     }

@@ -81,8 +81,6 @@ pub struct Metrics {
     pub panics: Counter,
     /// Open connections.
     pub connections: Gauge,
-    /// Bytes that the store occupies.
-    pub storage_size_bytes: Gauge,
 }
 
 type BeforeRender = Box<dyn Fn(&Metrics) + Send + Sync>;
@@ -121,7 +119,6 @@ impl Metrics {
         let tls_handshake_errors = single(r, "apiserver_tls_handshake_errors", "TLS handshakes that failed");
         let panics = single(r, "convoy_panics", "Panics that were caught and answered with an error");
         let connections = single(r, "convoy_open_connections", "Open connections");
-        let storage_size_bytes = single(r, "apiserver_storage_size_bytes", "Bytes that the store occupies");
         Self {
             registry,
             requests,
@@ -147,7 +144,6 @@ impl Metrics {
             tls_handshake_errors,
             panics,
             connections,
-            storage_size_bytes,
         }
     }
 

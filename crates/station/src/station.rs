@@ -164,7 +164,10 @@ impl Station {
         let resources = &self.inner.config.resources;
         let n_open = resources.iter().filter(|it| board.own(&it.record).is_some()).count();
         let n_open = if self.inner.is_member() { n_open } else { 0 };
-        (board.members().iter().count(), n_agreed, fences.len() - n_agreed, n_open, resources.len() - n_open)
+        // What no server serves any more is nobody's to agree on.
+        let records = fences.values().map(|it| &it.record);
+        let n_disputed = records.filter(|it| it.common.is_none() && !it.entries.is_empty()).count();
+        (board.members().iter().count(), n_agreed, n_disputed, n_open, resources.len() - n_open)
     }
 
     /// Something has changed outside of the records: look whether there is something to do.

@@ -128,6 +128,13 @@ pub struct ResourceView {
     pub servers: Vec<EntryView>,
 }
 
+impl ResourceView {
+    /// Whether somebody stores it and it is not agreed on in what. What no server serves any more is nobody's to agree on.
+    pub fn is_disputed(&self) -> bool {
+        self.common_encoding_version.is_none() && !self.servers.is_empty()
+    }
+}
+
 /// What one server said of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -100,17 +100,18 @@ fn resources(page: &mut String, view: &View, paint: &impl Fn(&str, &str) -> Stri
         };
         let _ = writeln!(page, "{line}");
     }
-    let agreed = sorted.iter().filter(|it| it.common_encoding_version.is_some()).count();
-    let summary = format!("{agreed} of {} resources agreed on", sorted.len());
-    let colour = if agreed == sorted.len() { GREEN } else { YELLOW };
+    let served: Vec<_> = sorted.iter().filter(|it| !it.servers.is_empty()).collect();
+    let agreed = served.iter().filter(|it| !it.is_disputed()).count();
+    let summary = format!("{agreed} of {} resources agreed on", served.len());
+    let colour = if agreed == served.len() { GREEN } else { YELLOW };
     let _ = writeln!(page, "\n{}", paint(colour, &summary));
 }
 
 fn urgency(resource: &ResourceView) -> u8 {
-    match (&resource.common_encoding_version, resource.waiting.is_empty() && resource.hold.is_empty()) {
-        (None, _) => 0,
-        (Some(_), false) => 1,
-        (Some(_), true) => 2,
+    match (resource.is_disputed(), resource.waiting.is_empty() && resource.hold.is_empty()) {
+        (true, _) => 0,
+        (false, false) => 1,
+        (false, true) => 2,
     }
 }
 
@@ -118,6 +119,7 @@ fn state(resource: &ResourceView) -> String {
     let mut parts = Vec::new();
     match &resource.common_encoding_version {
         Some(_) => parts.push("Agreed".to_owned()),
+        None if !resource.is_disputed() => parts.push("No server serves it; its objects stay".to_owned()),
         None => parts.push(format!("{}: {}", resource.reason, resource.message)),
     }
     if !resource.hold.is_empty() {

@@ -21,6 +21,7 @@ mod kubectl;
 mod manifests;
 mod migration;
 mod mixed_versions;
+mod quick_start;
 mod running;
 mod up;
 mod watch_soak;

@@ -1,5 +1,7 @@
 //! `convoy up` and `convoy rollout`: several servers in one process, rolled while they serve.
 
+mod rolls;
+
 use std::{
     io::{BufRead, BufReader},
     path::Path,

@@ -13,8 +13,16 @@ pub(crate) fn check_frozen(target: &Target, new: &Value, old: &Value, now: Times
     if before == after || !freeze::is_frozen(old, now) {
         return Ok(());
     }
-    let by = freeze::annotation(old, freeze::FROZEN_BY).unwrap_or("a migration");
-    let name = by.rsplit('/').next().unwrap_or(by);
+    let (what, remedy) = match freeze::annotation(old, freeze::FROZEN_BY) {
+        Some(by) => {
+            let name = by.rsplit('/').next().unwrap_or(by);
+            let remedy = format!("wait for it, or run `convoy migrate --cancel {name}`");
+            (format!("while the StorageVersionMigration {by} runs"), remedy)
+        }
+        None => {
+            ("while the definition is frozen".to_owned(), "remove the annotation to change it".to_owned())
+        }
+    };
     let versions = new.get("spec").and_then(|it| it.get("versions")).and_then(Value::as_array);
     let is_after = |it: &Value| it.get("name").and_then(Value::as_str) == after;
     let at = versions.and_then(|it| it.iter().position(is_after)).unwrap_or_default();
@@ -22,8 +30,7 @@ pub(crate) fn check_frozen(target: &Target, new: &Value, old: &Value, now: Times
     errors.push(FieldError::forbidden(
         format!("spec.versions[{at}].storage"),
         format!(
-            "the storage version stays {} while the StorageVersionMigration {by} runs ({}=true); wait for it, or run \
-             `convoy migrate --cancel {name}`",
+            "the storage version stays {} {what} ({}=true); {remedy}",
             before.unwrap_or_default(),
             freeze::FROZEN
         ),

@@ -38,7 +38,7 @@ impl Registry {
         Ok(())
     }
 
-    /// 422 if the new status drops a version in which something is stored.
+    /// 422 if the new status drops a version in which something is stored, or will be.
     pub(crate) async fn check_dropped_versions(
         &self,
         target: &Target,
@@ -56,9 +56,14 @@ impl Registry {
         let prefix = definition::prefix(group, text("/spec/names/plural"));
         self.reach(Wanted::Consistent).await?;
         let mut errors = FieldErrors::default();
+        let written = prepare::storage_version(new);
         for version in dropped {
             let at = before.iter().position(|it| *it == version).unwrap_or_default();
-            let Some(why) = self.holds_back(&prefix, group, version).await? else { continue };
+            let why = match written == Some(version) {
+                true => Some(format!("{version} is the storage version: the next object is stored in it")),
+                false => self.holds_back(&prefix, group, version).await?,
+            };
+            let Some(why) = why else { continue };
             let place = format!("status.storedVersions[{at}]");
             errors.push(FieldError::invalid(place, version, why));
         }

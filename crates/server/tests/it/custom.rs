@@ -345,6 +345,18 @@ async fn stored_versions_are_true() {
     assert_eq!(server.get(GADGETS).await.json()["items"][1]["apiVersion"], "a.example/v1");
 }
 
+/// Nothing needs to be stored yet: the next object will be.
+#[tokio::test]
+async fn stored_versions_do_not_lose_the_version_that_is_written() {
+    let server = start().await;
+    let path = format!("{CRDS}/gadgets.a.example/status");
+    for without in [json!([]), json!(["v2"]), Value::Null] {
+        let drop_v1 = json!({"status": {"storedVersions": without}});
+        let refused = server.patch(&path, "merge", drop_v1).await.expect(422);
+        assert!(refused.message().contains("v1 is the storage version"), "{}", refused.message());
+    }
+}
+
 #[tokio::test]
 async fn a_put_that_commits_after_a_flip_is_stored_in_the_new_version() {
     let server = start().await;
