@@ -44,7 +44,7 @@ pub struct MigrateFlags {
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "")]
     selector: String,
 
-    /// Objects per second; 0 for as many as possible [default: 2000]
+    /// Objects per second; 0 for as many as possible [default: 500]
     #[arg(long, value_name = "N")]
     rate: Option<u64>,
 

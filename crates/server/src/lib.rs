@@ -9,6 +9,7 @@
 pub mod body;
 mod connections;
 pub mod listen;
+mod observed;
 pub mod tls;
 
 // The life of the server, and what it tells about itself.

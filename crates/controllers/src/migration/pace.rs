@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Objects per second if nobody says otherwise: other clients should hardly notice.
-pub(super) const DEFAULT_RATE: u64 = 2_000;
+pub(super) const DEFAULT_RATE: u64 = 500;
 
 /// Objects in one step without a limit.
 const BATCH: usize = 1_000;

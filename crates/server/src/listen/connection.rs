@@ -26,10 +26,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
-    net::TcpStream,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
@@ -37,6 +34,7 @@ use super::{Handler, Peer, Shared, gather::Gather};
 use crate::{
     body::{Body, RequestBody, no_body},
     connections::{Connection, Order},
+    observed::Observed,
 };
 
 /// Small enough that thousands of slow watchers do not fill the memory.
@@ -57,7 +55,8 @@ pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, 
     let Some(stream) = unless_told(pin!(handshake(shared, stream)), &connection).await else { return };
     let peer = Arc::new(peer_of(shared, &stream, address));
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = Observed { stream, connection: Arc::clone(&connection) };
+    let observed = Arc::clone(&connection);
+    let io = Observed::new(stream, move || observed.has_read());
     let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection), is_h2 });
     let ended = if is_h2 {
         let (tasks, waiting) = (shared.tasks.clone(), Arc::default());
@@ -311,53 +310,6 @@ impl Linger {
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
         sleep.as_mut().poll(cx).is_ready()
-    }
-}
-
-/// The stream of a connection, which says when something arrives.
-struct Observed {
-    stream: TlsStream<TcpStream>,
-    connection: Arc<Connection>,
-}
-
-impl AsyncRead for Observed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.connection.has_read();
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for Observed {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 

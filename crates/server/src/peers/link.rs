@@ -6,7 +6,6 @@
 
 use std::{
     future::{Future, poll_fn},
-    io,
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -25,13 +24,14 @@ use h2::{
 use http::{HeaderValue, Request, Response, header};
 use http_body::Body as _;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     time::MissedTickBehavior,
 };
 
 use crate::{
     body::{BoxError, RequestBody},
     lifecycle::Tasks,
+    observed::Observed,
 };
 
 /// What a stream may send before somebody reads it, and all streams of a connection together: so much that one client
@@ -98,7 +98,10 @@ impl Link {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let state = Arc::<State>::default();
-        let heard = Heard { stream, state: Arc::clone(&state) };
+        let counted = Arc::clone(&state);
+        let heard = Observed::new(stream, move || {
+            counted.n_reads.fetch_add(1, Ordering::Relaxed);
+        });
         let (sender, connection) = client::Builder::new()
             .enable_push(false)
             .initial_max_send_streams(STREAMS_AT_FIRST)
@@ -256,7 +259,7 @@ impl Drop for Closing {
 
 /// Moves bytes until the connection ends, or the other server is silent for too long.
 async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
-    mut connection: client::Connection<Heard<S>, Bytes>,
+    mut connection: client::Connection<S, Bytes>,
     state: &State,
 ) -> Result<(), BoxError> {
     let mut pings = connection.ping_pong();
@@ -325,53 +328,6 @@ impl Silence {
             Some(at) if is_asked && self.n_ticks - at >= PING_TIMEOUT => Then::GiveUp,
             None | Some(_) => Then::Wait,
         }
-    }
-}
-
-/// A stream that counts what arrives.
-struct Heard<S> {
-    stream: S,
-    state: Arc<State>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.state.n_reads.fetch_add(1, Ordering::Relaxed);
-        }
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 
