@@ -19,6 +19,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use store::{Batch, Event, Events, Range, Revision, WatchError};
+use tokio::sync::oneshot;
 use tonic::{Status, Streaming};
 
 use crate::{
@@ -62,7 +63,7 @@ pub(crate) async fn oldest(inner: &Inner) -> Option<Revision> {
     let (_, channel) = inner.client.watch_channel();
     let look = async {
         let mut answers = start(channel, create).await?;
-        while let Some(answer) = answers.message().await? {
+        while let Some(answer) = answers.stream.message().await? {
             if answer.compact_revision > 0 {
                 return Ok(Some(revision(answer.compact_revision)));
             }
@@ -89,7 +90,14 @@ struct Watch {
     done: Revision,
     /// Events of revisions whose rest is still to come, with those that are not ours as nothing.
     held: Vec<(Revision, Option<Event>)>,
-    stream: Option<(Turn, Streaming<WatchResponse>)>,
+    stream: Option<(Turn, Answers)>,
+}
+
+/// What etcd sends, for as long as this lives. Whoever drops only the answers leaves etcd with a watcher for ever: a
+/// stream ends when both of its halves have, and nothing else ends the half that asks.
+struct Answers {
+    stream: Streaming<WatchResponse>,
+    _asks: oneshot::Sender<()>,
 }
 
 /// Why a stream is of no use any more.
@@ -142,7 +150,7 @@ impl Watch {
         let Some((_, stream)) = &mut self.stream else {
             return self.connect().await.map(|()| None);
         };
-        match stream.message().await {
+        match stream.stream.message().await {
             Ok(Some(answer)) => self.take(&answer),
             Ok(None) => Err(End::Lost("etcd ended the stream".into())),
             Err(status) => Err(Failure::from(&status).into()),
@@ -157,7 +165,7 @@ impl Watch {
         let (turn, channel) = client.watch_channel();
         let opened = async {
             let mut answers = start(channel, create).await?;
-            let first = answers.message().await?;
+            let first = answers.stream.message().await?;
             Ok((answers, first.ok_or_else(|| Status::unavailable("etcd ended the stream at once"))?))
         };
         let (answers, first) = match client.within(client.request_timeout, opened).await {
@@ -262,10 +270,11 @@ impl Watch {
 async fn start(
     channel: tonic::transport::Channel,
     create: WatchCreateRequest,
-) -> Result<Streaming<WatchResponse>, Status> {
+) -> Result<Answers, Status> {
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     // Our half of the stream stays open for as long as we want to hear.
-    let asks = stream::iter([create]).chain(stream::pending());
+    let (open, closed) = oneshot::channel();
+    let asks = stream::iter([create]).chain(stream::once(closed).filter_map(|_| std::future::ready(None)));
     let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-    Ok(client.watch(request(asks)).await?.into_inner())
+    Ok(Answers { stream: client.watch(request(asks)).await?.into_inner(), _asks: open })
 }

@@ -190,3 +190,28 @@ async fn a_watch_of_all_objects_makes_progress_with_foreign_writes() {
     let seen = collect_until(&mut events, before, ours).await;
     assert_eq!(seen.iter().map(Event::revision).collect::<Vec<_>>(), [ours]);
 }
+
+/// Otherwise etcd keeps a watcher, and everything it would have been told, until the server ends.
+#[tokio::test]
+async fn a_watch_that_nobody_wants_any_more_is_forgotten_by_etcd() {
+    const WATCHERS: &str = "etcd_debugging_mvcc_watcher_total ";
+    if etcd::is_missing() {
+        return;
+    }
+    let etcd = start().await;
+    let store = connect(&etcd).await;
+    let from = put(&store, "a", "1").await;
+    let before = etcd.metric(WATCHERS).await.unwrap();
+    for _ in 0..20 {
+        drop(store.watch(&tests(), from).await.unwrap());
+        // One that has been told something, too.
+        let mut events = store.watch(&tests(), Revision::ZERO).await.unwrap();
+        next(&mut events).await.unwrap();
+    }
+    let watched = async {
+        while etcd.metric(WATCHERS).await.unwrap() > before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(watched).await;
+}
