@@ -20,6 +20,7 @@ mod kubectl;
 mod manifests;
 mod migration;
 mod mixed_versions;
+mod robustness;
 mod running;
 mod up;
 mod watch_soak;
