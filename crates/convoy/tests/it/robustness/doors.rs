@@ -54,6 +54,12 @@ impl Doors {
         self.doors[n].only(vec![port]);
     }
 
+    /// Whoever stands in a door is gone, as when a process dies.
+    pub fn sever(&self, n: usize) {
+        self.doors[n].only(Vec::new());
+        self.doors[n].sever();
+    }
+
     /// Connections are cut at moments that follow from this seed; those that there are at once.
     pub fn cut(&self, seed: u64) {
         for (n, door) in (0..).zip(&self.doors) {

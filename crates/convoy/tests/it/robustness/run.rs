@@ -126,8 +126,10 @@ impl Run {
     }
 
     async fn disturb(&mut self, steps: Vec<Step>) -> Result<()> {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         for step in steps {
+            // Whatever took longer than planned moves the rest: a sleep that lasts no time proves nothing.
+            begun = begun.max(Instant::now().checked_sub(step.at).unwrap_or(begun));
             tokio::time::sleep_until(begun + step.at).await;
             self.say(&format!("{:8.1}s {}", self.ledger.elapsed().as_secs_f64(), step.turn));
             let since = Instant::now();

@@ -147,7 +147,7 @@ impl Seams {
 
     pub async fn begin(&mut self, fault: &Fault) -> Result<()> {
         match fault {
-            Fault::Kill(n) => self.ships[*n].take().context("it must run")?.server.crash(),
+            Fault::Kill(n) => self.crash(*n)?,
             Fault::Stop(n) => self.stop(*n).await?,
             Fault::Roll(n, minor) => {
                 self.stop(*n).await?;
@@ -199,8 +199,8 @@ impl Seams {
 
     /// The disk has space again: the process that noticed is replaced.
     async fn after_a_full_disk(&mut self) -> Result<()> {
-        for ship in &mut self.ships {
-            ship.take().context("it must run")?.server.crash();
+        for n in 0..SERVERS {
+            self.crash(n)?;
         }
         let Ground::Embedded { store, disk, clock, folder } = &mut self.ground else {
             bail!("only the embedded store has a disk of its own");
@@ -228,6 +228,13 @@ impl Seams {
 
     fn faults(&self, n: usize) -> Result<&Faults> {
         Ok(&self.ships[n].as_ref().context("it must run")?.faults)
+    }
+
+    /// The connections of a process end with it; those of a server in this process need help.
+    fn crash(&mut self, n: usize) -> Result<()> {
+        self.ships[n].take().context("it must run")?.server.crash();
+        self.doors.sever(n);
+        Ok(())
     }
 
     async fn stop(&mut self, n: usize) -> Result<()> {
