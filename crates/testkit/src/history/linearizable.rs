@@ -78,7 +78,9 @@ pub enum Violation {
     DoneThoughRefused(Op),
     #[error("nobody asked for {0:?}")]
     Phantom(Stored),
-    #[error("no order of events explains this; at best the object was {state:?} when one of these came: {stuck:#?}")]
+    #[error(
+        "no order of events explains this; at best the object was {state:?} when one of these came: {stuck:#?}"
+    )]
     NoOrder { state: Option<Stored>, stuck: Vec<Op> },
 }
 

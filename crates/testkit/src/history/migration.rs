@@ -172,8 +172,7 @@ impl Resource {
 fn has_succeeded(migration: &Value) -> bool {
     let status = &migration["status"];
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
-    status["phase"] == "Succeeded"
-        || conditions.any(|it| it["type"] == "Succeeded" && it["status"] == "True")
+    status["phase"] == "Succeeded" || conditions.any(|it| it["type"] == "Succeeded" && it["status"] == "True")
 }
 
 fn text(value: &Value) -> Option<String> {

@@ -114,7 +114,7 @@ pub fn plan(seed: u64, kinds: &[Kind], length: Duration) -> Vec<Step> {
         };
         let is_alone = kind.lane() == Lane::Alone && free[0] < Duration::MAX;
         let free_at = if is_alone { free[0].max(free[1]) } else { free[lane] };
-        let begin = free_at + millis(&mut random, 200..1_500);
+        let begin = free_at + millis(&mut random, 300..3_000);
         let (fault, lasts) = kind.draw(&mut random);
         let end = begin + lasts;
         if end > length {
@@ -310,8 +310,7 @@ mod tests {
                     Turn::Begin(fault) => {
                         let is_alone = |it: &Fault| matches!(it, Fault::FullDisk);
                         assert!(active.len() < 2, "seed {seed}: {fault:?} during {active:?}");
-                        let is_free =
-                            active.is_empty() || !(is_alone(&fault) || active.iter().any(is_alone));
+                        let is_free = active.is_empty() || !(is_alone(&fault) || active.iter().any(is_alone));
                         assert!(is_free, "seed {seed}: {fault:?} during {active:?}");
                         assert!(
                             fault.server().is_none() || active.iter().all(|it| it.server().is_none()),

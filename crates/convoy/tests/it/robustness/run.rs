@@ -34,8 +34,8 @@ pub struct Run {
     /// What was done and when.
     journal: Vec<String>,
     n_faults: BTreeMap<&'static str, u64>,
-    /// Whoever waits for a server to be a member again.
-    roll_call: JoinSet<()>,
+    /// Those who wait for a server to be a member again, and people who change things.
+    tasks: JoinSet<()>,
 }
 
 impl Run {
@@ -49,7 +49,7 @@ impl Run {
             judge: Judge::new(),
             journal: Vec::new(),
             n_faults: BTreeMap::new(),
-            roll_call: JoinSet::new(),
+            tasks: JoinSet::new(),
         };
         run.say(&format!("{name}: seed {seed}"));
         define(&run.cluster.doors()).await?;
@@ -114,8 +114,8 @@ impl Run {
         crowd.stop().await;
         let goal = self.last_objects(&doors, number).await?;
         let logs = lookouts.end(goal).await?;
-        self.roll_call.abort_all();
-        while self.roll_call.join_next().await.is_some() {}
+        self.tasks.abort_all();
+        while self.tasks.join_next().await.is_some() {}
         let until = goal.into_iter().max().unwrap_or_default();
         let store = self.cluster.store().await?;
         let seen = self.judge.look(&store, until).await?;
@@ -150,7 +150,7 @@ impl Run {
         let marks = self.disturbed(fault);
         match fault {
             Fault::CutClients(seed) => self.cluster.doors().cut(*seed),
-            Fault::Flip(version) => self.flip(version).await,
+            Fault::Flip(version) => self.flip(version),
             other => self.cluster.begin(other).await?,
         }
         if matches!(fault, Fault::Roll(..) | Fault::ClockSet(..) | Fault::ClockLeap(..) | Fault::LeasesEnd(_))
@@ -187,26 +187,30 @@ impl Run {
     /// Notes when a server is a member again.
     fn returns(&mut self, n: usize, mark: u64) {
         let (ledger, doors) = (Arc::clone(&self.ledger), self.cluster.doors());
-        self.roll_call.spawn(async move {
+        self.tasks.spawn(async move {
             if recovered(&doors, n).await.is_ok() {
                 ledger.is_member(n, mark);
             }
         });
     }
 
-    /// Moves the storage version of the widgets, if a migration does not forbid it.
-    async fn flip(&self, version: &str) {
+    /// Moves the storage version of the widgets, if a migration does not forbid it. Nobody waits for that.
+    fn flip(&mut self, version: &str) {
         let patch = json!({"spec": {"versions": widgets::versions(version)}});
-        for client in self.cluster.doors().clients() {
-            let answer = client.patch(widgets::DEFINITION, "application/merge-patch+json", &patch).await;
-            let Ok(answer) = answer else { continue };
-            let what = match answer.status.as_u16() {
-                200 => "flip",
-                422 => "flip refused",
-                _ => continue,
-            };
-            return self.ledger.count("people", what);
-        }
+        let (ledger, clients) = (Arc::clone(&self.ledger), self.cluster.doors().clients());
+        self.tasks.spawn(async move {
+            for client in clients {
+                let answer = client.patch(widgets::DEFINITION, "application/merge-patch+json", &patch).await;
+                let Ok(answer) = answer else { continue };
+                let what = match answer.status.as_u16() {
+                    200 => "flip",
+                    422 => "flip refused",
+                    _ => continue,
+                };
+                return ledger.count("people", what);
+            }
+            ledger.count("people", "flip given up");
+        });
     }
 
     /// One last object of each kind: who has seen it has seen everything.

@@ -116,7 +116,8 @@ impl Ground {
 fn open(folder: &TempDir, disk: &DiskFaults, clock: &Arc<MovedClock>) -> Result<EmbeddedStore> {
     let clock: SharedClock = Arc::<MovedClock>::clone(clock);
     // The whole history is read in the end.
-    let options = store_embedded::Options { compaction_interval: None, ..store_embedded::Options::new(clock) };
+    let options =
+        store_embedded::Options { compaction_interval: None, ..store_embedded::Options::new(clock) };
     Ok(EmbeddedStore::open_with_faults(folder.path(), options, disk)?)
 }
 
@@ -130,8 +131,7 @@ impl Seams {
         // Nobody goes through doors before they lead somewhere.
         let doors = Arc::new(Doors::open(&[], Vec::new(), Key::Token).await?);
         let ships = (0..SERVERS).map(|_| None).collect();
-        let mut seams =
-            Self { ships, minors: [34; SERVERS], clocks, doors, ground, store, fence, home };
+        let mut seams = Self { ships, minors: [34; SERVERS], clocks, doors, ground, store, fence, home };
         for n in 0..SERVERS {
             seams.launch(n).await?;
         }

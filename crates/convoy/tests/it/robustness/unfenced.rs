@@ -5,8 +5,8 @@
 use std::{fmt, time::Duration};
 
 use store::{
-    Change, CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Place, Portion, Range, ReadAt,
-    ReadError, Require, Revision, SharedStore, Store, Txn, WatchError,
+    Change, CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Place, Portion, Range,
+    ReadAt, ReadError, Require, Revision, SharedStore, Store, Txn, WatchError,
 };
 
 /// Where fences and members are.

@@ -76,11 +76,7 @@ fn those_who_overlap_may_go_in_either_order() {
 
 #[test]
 fn a_stale_read_is_rejected() {
-    let ops = [
-        create(0..1, "a", Outcome::Put(1)),
-        patch(2..3, "b", Outcome::Put(2)),
-        read(4..5, "a", 1),
-    ];
+    let ops = [create(0..1, "a", Outcome::Put(1)), patch(2..3, "b", Outcome::Put(2)), read(4..5, "a", 1)];
     let violation = rejects(&ops, &[(1, "a"), (2, "b")]);
     assert!(matches!(violation, Violation::NoOrder { .. }), "{violation}");
 }
@@ -167,11 +163,7 @@ fn what_nobody_asked_for_is_found() {
 
 #[test]
 fn what_servers_write_anew_has_a_new_version() {
-    let ops = [
-        create(0..1, "a", Outcome::Put(1)),
-        read(2..3, "a", 4),
-        update(4..5, 4, "b", Outcome::Put(5)),
-    ];
+    let ops = [create(0..1, "a", Outcome::Put(1)), read(2..3, "a", 4), update(4..5, 4, "b", Outcome::Put(5))];
     accepts(&ops, &[(1, "a"), (4, "a"), (5, "b")]);
     let back = [create(0..1, "a", Outcome::Put(1)), read(2..3, "a", 4), read(4..5, "a", 1)];
     rejects(&back, &[(1, "a"), (4, "a")]);
