@@ -14,6 +14,7 @@ use std::{
 use anyhow::Result;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
+use store::{Revision, Store};
 use testkit::{
     Answer, Client,
     history::{
@@ -21,11 +22,11 @@ use testkit::{
         watch::Object,
     },
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 
 use super::{
-    doors::Doors,
-    ledger::{KINDS, Ledger, VALUE, read},
+    cluster::{Cluster, Gauge},
+    ledger::{Denial, KINDS, Ledger, VALUE, read},
 };
 
 /// So many objects of each kind are fought over.
@@ -33,9 +34,7 @@ const KEYS: usize = 4;
 const WRITERS: u64 = 4;
 
 /// A resource that one server does not serve: it has to ask another one.
-pub const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
-/// Who serves it.
-pub const WITH_JOBS: [usize; 2] = [0, 1];
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    pub fn start(ledger: &Arc<Ledger>, doors: &Arc<Doors>, seed: u64, round: usize) -> Self {
+    pub fn start(ledger: &Arc<Ledger>, cluster: &Cluster, seed: u64, round: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
         let mut roles = vec![Role::Reader, Role::Lister, Role::Prober];
@@ -65,7 +64,8 @@ impl Crowd {
                 role,
                 round,
                 random: StdRng::seed_from_u64(seed ^ ((number + 1) << 32)),
-                clients: doors.clients(),
+                clients: cluster.doors().clients(),
+                gauge: cluster.gauge(),
                 ledger: Arc::clone(ledger),
                 known: BTreeMap::new(),
                 n_values: 0,
@@ -90,6 +90,7 @@ struct Crew {
     /// One for each server.
     clients: Vec<Client>,
     ledger: Arc<Ledger>,
+    gauge: Gauge,
     /// The resourceVersions it last saw; often stale, hence the conflicts.
     known: BTreeMap<(usize, String), u64>,
     n_values: u64,
@@ -266,21 +267,31 @@ impl Crew {
         }
     }
 
-    /// G2: what a member has is not denied by another one.
+    /// G2: what a member has is not denied by another one. The store says later who was a member.
     async fn probe(&mut self) {
         let (server, client) = self.client();
-        let since = Instant::now();
+        let from = self.revision().await;
         let answer = client.get(JOBS).await;
         let code = answer.as_ref().map_or(0, |it| it.status.as_u16());
         self.ledger.count(self.role.name(), if code == 200 { "served" } else { "not served" });
         let Ok(answer) = answer else { return };
-        if code == 404 && self.ledger.was_there(&WITH_JOBS, since) {
-            let text = answer.text();
-            self.ledger.fault(format!("G2: server {server} denied {JOBS}, which a member has: {text}"));
-        }
         if code == 503 && !answer.headers.contains_key("retry-after") {
             self.ledger.fault(format!("G2: server {server} put off {JOBS} without Retry-After"));
         }
+        if code == 404
+            && let (Some(from), Some(to)) = (from, self.revision().await)
+        {
+            self.ledger.count(self.role.name(), "denied");
+            let text = format!("server {server} denied {JOBS}: {}", answer.text());
+            self.ledger.books.lock().denials.push(Denial { from, to, text });
+        }
+    }
+
+    /// The store's revision, where it can be asked past the servers.
+    async fn revision(&self) -> Option<u64> {
+        let store = self.gauge.read().clone()?;
+        let asked = tokio::time::timeout(Duration::from_secs(2), store.current()).await;
+        asked.ok()?.ok().map(Revision::get)
     }
 }
 

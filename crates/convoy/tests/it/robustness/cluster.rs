@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
+use parking_lot::RwLock;
 use store::SharedStore;
 use testkit::tools;
 
@@ -19,6 +20,9 @@ pub const MIGRATION: &str = "storage-version-gc,storage-version-migrator,storage
 
 /// The server that lacks a resource which the others have.
 pub const WITHOUT_JOBS: usize = 2;
+
+/// A store that may be replaced by another one; none where its servers have it to themselves.
+pub type Gauge = Arc<RwLock<Option<SharedStore>>>;
 
 /// A cluster that can be disturbed.
 pub enum Cluster {
@@ -56,6 +60,15 @@ impl Cluster {
         }
     }
 
+    /// The store past the servers, for whoever wants to know how far it is.
+    pub fn gauge(&self) -> Gauge {
+        match self {
+            Self::Processes(it) => Gauge::clone(&it.gauge),
+            Self::ControlPlane(_) => Gauge::default(),
+            Self::Seams(it) => Gauge::clone(&it.gauge),
+        }
+    }
+
     pub async fn begin(&mut self, fault: &Fault) -> Result<()> {
         match self {
             Self::Processes(it) => it.begin(fault).await,
@@ -85,7 +98,7 @@ impl Cluster {
         match self {
             Self::Processes(it) => it.store().await,
             Self::ControlPlane(it) => it.store().await,
-            Self::Seams(it) => Ok(it.store()),
+            Self::Seams(it) => it.store(),
         }
     }
 

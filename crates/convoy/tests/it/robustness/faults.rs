@@ -236,11 +236,6 @@ impl Fault {
         }
     }
 
-    /// Whether a server may cease to be a member because of it, or all of them.
-    pub fn may_end_membership(&self) -> bool {
-        !matches!(self, Fault::CutClients(_) | Fault::Flip(_))
-    }
-
     pub fn name(&self) -> &'static str {
         match self {
             Fault::Kill(_) => "kill",

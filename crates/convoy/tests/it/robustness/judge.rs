@@ -11,16 +11,18 @@ use testkit::history::{
     encoding::Encodings,
     linearizable::{self, Stored, Verdict},
     migration::Migrations,
+    routing::Routing,
     watch::{self, Kind as EventKind, Log, Step, Written},
 };
 
-use super::ledger::{Books, KINDS};
+use super::ledger::{Books, Denial, KINDS};
 use crate::fleet::ground::built_in;
 
 /// The judge of one cluster, from its first revision on.
 pub struct Judge {
     encodings: Encodings,
     migrations: Migrations,
+    routing: Routing,
     /// All that is stored of our kinds, by number of the kind and name: revision and value.
     held: BTreeMap<(usize, String), (u64, String)>,
     seen: Revision,
@@ -54,6 +56,7 @@ impl Judge {
         Self {
             encodings: Encodings::new("/registry/storageversions/", prefixes.clone()),
             migrations: Migrations::new(prefixes),
+            routing: Routing::new(["batch", "v1", "jobs"]),
             held: BTreeMap::new(),
             seen: Revision::ZERO,
             counts: Counts::default(),
@@ -62,7 +65,7 @@ impl Judge {
 
     /// Reads what the store went through, at least up to a revision at which an object was written.
     pub async fn look(&self, store: &SharedStore, until: u64) -> Result<Stretch> {
-        let mut batches = store.watch(&Range::prefix("/registry/"), self.seen).await?;
+        let mut batches = store.watch(&Range::prefix("/"), self.seen).await?;
         let (mut changes, mut reached) = (Vec::new(), self.seen.get());
         while reached < until {
             let next = tokio::time::timeout(std::time::Duration::from_secs(30), batches.next()).await;
@@ -89,6 +92,10 @@ impl Judge {
         ensure!(migrations.is_empty(), "G5: {migrations:#?}");
         let faults: Vec<&String> = books.faults.iter().take(10).collect();
         ensure!(faults.is_empty(), "{} answers: {faults:#?}", books.faults.len());
+        let is_wrong = |it: &&Denial| self.routing.was_offered(it.from, it.to);
+        let say = |it: &Denial| format!("between {} and {}: {}", it.from, it.to, it.text);
+        let denied: Vec<String> = books.denials.iter().filter(is_wrong).take(10).map(say).collect();
+        ensure!(denied.is_empty(), "G2: a member had what was denied: {denied:#?}");
         self.objects(stretch, books)?;
         self.watchers(stretch, books, logs, goal)?;
         let Encodings { n_judged, n_moves, .. } = &self.encodings;
@@ -99,7 +106,7 @@ impl Judge {
         Ok(())
     }
 
-    /// G1 and G5.
+    /// G1, G5, and who offered what.
     fn see(&mut self, changes: &[Event]) {
         self.counts.n_changes += changes.len();
         for together in changes.chunk_by(|a, b| a.revision() == b.revision()) {
@@ -109,6 +116,7 @@ impl Judge {
                 self.encodings.see(revision, key, *value);
             }
             self.migrations.see(revision, &pairs);
+            self.routing.see(revision, &pairs);
         }
     }
 
@@ -218,6 +226,10 @@ impl Stretch {
         let line = |change: &Event| {
             let (key, value) = pair(change);
             let object: Value = value.and_then(|it| serde_json::from_slice(it).ok()).unwrap_or_default();
+            if key.starts_with("/convoy/") {
+                return json!({"revision": change.revision().get(), "key": key, "gone": value.is_none()})
+                    .to_string();
+            }
             let value = read_value(&object);
             let (version, status) = (&object["apiVersion"], &object["status"]);
             let mut line = json!({"revision": change.revision().get(), "key": key, "version": version});

@@ -10,8 +10,6 @@ use testkit::history::{
 };
 use tokio::time::Instant;
 
-use super::faults::SERVERS;
-
 /// The annotation that holds what was written last.
 pub const VALUE: &str = "robustness/value";
 
@@ -77,7 +75,6 @@ pub fn read(object: &Value) -> Option<(String, Object)> {
 pub struct Ledger {
     start: Instant,
     pub books: Mutex<Books>,
-    members: Mutex<[Membership; SERVERS]>,
 }
 
 #[derive(Debug, Default)]
@@ -90,20 +87,22 @@ pub struct Books {
     pub counts: BTreeMap<(&'static str, &'static str), u64>,
     /// By status code; 0 for none.
     pub codes: BTreeMap<u16, u64>,
+    pub denials: Vec<Denial>,
     /// What must not happen, as clients saw it.
     pub faults: Vec<String>,
 }
 
-/// Whether a server is certain to be a member.
-#[derive(Debug, Default, Clone, Copy)]
-struct Membership {
-    n_disturbances: u64,
-    since: Option<Instant>,
+/// Somebody was told that a resource is not there, between these revisions of the store.
+#[derive(Debug)]
+pub struct Denial {
+    pub from: u64,
+    pub to: u64,
+    pub text: String,
 }
 
 impl Ledger {
     pub fn new() -> Self {
-        Self { start: Instant::now(), books: Mutex::default(), members: Mutex::default() }
+        Self { start: Instant::now(), books: Mutex::default() }
     }
 
     /// Microseconds since the beginning.
@@ -127,30 +126,9 @@ impl Ledger {
     pub fn next_round(&self) {
         let mut books = self.books.lock();
         books.ops.clear();
+        books.denials.clear();
         for written in &mut books.written {
             written.acknowledged.clear();
         }
-    }
-
-    /// A server may cease to be a member. Returns what [`Ledger::is_member`] wants to hear.
-    pub fn disturbed(&self, server: usize) -> u64 {
-        let mut members = self.members.lock();
-        members[server].n_disturbances += 1;
-        members[server].since = None;
-        members[server].n_disturbances
-    }
-
-    /// A server is a member, unless it was disturbed again.
-    pub fn is_member(&self, server: usize, n_disturbances: u64) {
-        let mut members = self.members.lock();
-        if members[server].n_disturbances == n_disturbances {
-            members[server].since = Some(Instant::now());
-        }
-    }
-
-    /// Whether one of these was a member all the time since then.
-    pub fn was_there(&self, servers: &[usize], since: Instant) -> bool {
-        let members = self.members.lock();
-        servers.iter().any(|it| members[*it].since.is_some_and(|it| it <= since))
     }
 }

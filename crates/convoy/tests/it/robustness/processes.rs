@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Result, bail};
+use parking_lot::RwLock;
 use store::SharedStore;
 use testkit::{Convoy, Options, balance::Balancer, etcd::Etcd, tools};
 
 use super::{
-    cluster::{MIGRATION, WITHOUT_JOBS},
+    cluster::{Gauge, MIGRATION, WITHOUT_JOBS},
     doors::{Doors, Key},
     faults::{Fault, Kind, SERVERS},
     trio::Trio,
@@ -20,9 +21,10 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 pub struct Processes {
     servers: Vec<Convoy>,
     pub doors: Arc<Doors>,
+    pub gauge: Gauge,
     /// By server, then by member.
     lines: Vec<Vec<Balancer>>,
-    pub trio: Trio,
+    trio: Trio,
     certs: tempfile::TempDir,
 }
 
@@ -56,7 +58,8 @@ impl Processes {
         }
         let ports: Vec<u16> = servers.iter().map(Convoy::port).collect();
         let doors = Arc::new(Doors::open(&ports, servers[0].ca().to_vec(), Key::Token).await?);
-        Ok(Self { servers, doors, lines, trio, certs })
+        let gauge = Arc::new(RwLock::new(Some(trio.store().await?)));
+        Ok(Self { servers, doors, gauge, lines, trio, certs })
     }
 
     pub async fn begin(&mut self, fault: &Fault) -> Result<()> {

@@ -13,7 +13,7 @@ use super::{
     clients::Crowd,
     cluster::{Cluster, round_length},
     doors::Doors,
-    faults::{self, Fault, SERVERS, Step, Turn},
+    faults::{self, Fault, Step, Turn},
     judge::{Judge, Stretch},
     ledger::{KINDS, Ledger, read},
     watchers::Lookouts,
@@ -34,8 +34,8 @@ pub struct Run {
     /// What was done and when.
     journal: Vec<String>,
     n_faults: BTreeMap<&'static str, u64>,
-    /// Those who wait for a server to be a member again, and people who change things.
-    tasks: JoinSet<()>,
+    /// People who change things.
+    people: JoinSet<()>,
 }
 
 impl Run {
@@ -49,7 +49,7 @@ impl Run {
             judge: Judge::new(),
             journal: Vec::new(),
             n_faults: BTreeMap::new(),
-            tasks: JoinSet::new(),
+            people: JoinSet::new(),
         };
         run.say(&format!("{name}: seed {seed}"));
         define(&run.cluster.doors()).await?;
@@ -101,10 +101,7 @@ impl Run {
         stretch: &mut Option<Stretch>,
     ) -> Result<()> {
         let doors = self.cluster.doors();
-        for n in 0..doors.len() {
-            self.returns(n, self.ledger.disturbed(n));
-        }
-        let crowd = Crowd::start(&self.ledger, &doors, seed, number);
+        let crowd = Crowd::start(&self.ledger, &self.cluster, seed, number);
         let lookouts = Lookouts::start(&self.ledger, &doors, seed);
         self.disturb(steps).await?;
         self.cluster.settle().await?;
@@ -114,8 +111,8 @@ impl Run {
         crowd.stop().await;
         let goal = self.last_objects(&doors, number).await?;
         let logs = lookouts.end(goal).await?;
-        self.tasks.abort_all();
-        while self.tasks.join_next().await.is_some() {}
+        self.people.abort_all();
+        while self.people.join_next().await.is_some() {}
         let until = goal.into_iter().max().unwrap_or_default();
         let store = self.cluster.store().await?;
         let seen = self.judge.look(&store, until).await?;
@@ -147,15 +144,10 @@ impl Run {
 
     async fn begin(&mut self, fault: &Fault) -> Result<()> {
         *self.n_faults.entry(fault.name()).or_default() += 1;
-        let marks = self.disturbed(fault);
         match fault {
             Fault::CutClients(seed) => self.cluster.doors().cut(*seed),
             Fault::Flip(version) => self.flip(version),
             other => self.cluster.begin(other).await?,
-        }
-        if matches!(fault, Fault::Roll(..) | Fault::ClockSet(..) | Fault::ClockLeap(..) | Fault::LeasesEnd(_))
-        {
-            marks.into_iter().for_each(|(n, mark)| self.returns(n, mark));
         }
         Ok(())
     }
@@ -165,40 +157,14 @@ impl Run {
             Fault::CutClients(_) => self.cluster.doors().mend(),
             other => self.cluster.end(other).await?,
         }
-        for (n, mark) in self.disturbed(fault) {
-            self.returns(n, mark);
-        }
         Ok(())
-    }
-
-    /// From now on these servers may not be members.
-    fn disturbed(&self, fault: &Fault) -> Vec<(usize, u64)> {
-        if !fault.may_end_membership() {
-            return Vec::new();
-        }
-        let is_alone = !matches!(self.cluster, Cluster::ControlPlane(_));
-        let servers = match fault.server().filter(|_| is_alone) {
-            Some(n) => n..n + 1,
-            None => 0..SERVERS,
-        };
-        servers.map(|n| (n, self.ledger.disturbed(n))).collect()
-    }
-
-    /// Notes when a server is a member again.
-    fn returns(&mut self, n: usize, mark: u64) {
-        let (ledger, doors) = (Arc::clone(&self.ledger), self.cluster.doors());
-        self.tasks.spawn(async move {
-            if recovered(&doors, n).await.is_ok() {
-                ledger.is_member(n, mark);
-            }
-        });
     }
 
     /// Moves the storage version of the widgets, if a migration does not forbid it. Nobody waits for that.
     fn flip(&mut self, version: &str) {
         let patch = json!({"spec": {"versions": widgets::versions(version)}});
         let (ledger, clients) = (Arc::clone(&self.ledger), self.cluster.doors().clients());
-        self.tasks.spawn(async move {
+        self.people.spawn(async move {
             for client in clients {
                 let answer = client.patch(widgets::DEFINITION, "application/merge-patch+json", &patch).await;
                 let Ok(answer) = answer else { continue };

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail};
 use convoy::{Keep, Options, Release, Server, SharedClock, SharedStore};
+use parking_lot::RwLock;
 use store::fault::{Cut, FaultStore, Faults};
 use store_embedded::{DiskFaults, EmbeddedStore};
 use tempfile::TempDir;
@@ -14,7 +15,7 @@ use testkit::{
 
 use super::{
     clocks::MovedClock,
-    cluster::{MIGRATION, WITHOUT_JOBS},
+    cluster::{Gauge, MIGRATION, WITHOUT_JOBS},
     doors::{Doors, Key},
     faults::{Fault, Kind, SERVERS},
     trio::Trio,
@@ -30,7 +31,7 @@ pub struct Seams {
     clocks: Vec<Arc<MovedClock>>,
     pub doors: Arc<Doors>,
     ground: Ground,
-    store: SharedStore,
+    pub gauge: Gauge,
     fence: Fence,
     home: TempDir,
 }
@@ -126,12 +127,12 @@ impl Seams {
         let home = tempfile::tempdir()?;
         let tokens = format!("{ADMIN_TOKEN},admin,1,\"system:masters\"\n{USER_TOKEN},user,2\n");
         std::fs::write(home.path().join("tokens.csv"), tokens)?;
-        let store = ground.store().await?;
+        let gauge = Arc::new(RwLock::new(Some(ground.store().await?)));
         let clocks = (0..SERVERS).map(|_| MovedClock::shared()).collect();
         // Nobody goes through doors before they lead somewhere.
         let doors = Arc::new(Doors::open(&[], Vec::new(), Key::Token).await?);
         let ships = (0..SERVERS).map(|_| None).collect();
-        let mut seams = Self { ships, minors: [34; SERVERS], clocks, doors, ground, store, fence, home };
+        let mut seams = Self { ships, minors: [34; SERVERS], clocks, doors, ground, gauge, fence, home };
         for n in 0..SERVERS {
             seams.launch(n).await?;
         }
@@ -208,7 +209,7 @@ impl Seams {
         store.close().await;
         disk.free();
         *store = open(folder, disk, clock)?;
-        self.store = SharedStore::new(store.clone());
+        *self.gauge.write() = Some(SharedStore::new(store.clone()));
         for n in 0..SERVERS {
             self.launch(n).await?;
         }
@@ -222,8 +223,8 @@ impl Seams {
         }
     }
 
-    pub fn store(&self) -> SharedStore {
-        self.store.clone()
+    pub fn store(&self) -> Result<SharedStore> {
+        self.gauge.read().clone().context("there must be a store")
     }
 
     fn faults(&self, n: usize) -> Result<&Faults> {
@@ -245,8 +246,8 @@ impl Seams {
     async fn launch(&mut self, n: usize) -> Result<()> {
         let clock: SharedClock = Arc::<MovedClock>::clone(&self.clocks[n]);
         let store = match self.fence {
-            Fence::Kept => self.store.clone(),
-            Fence::Removed => SharedStore::new(Unfenced(self.store.clone())),
+            Fence::Kept => self.store()?,
+            Fence::Removed => SharedStore::new(Unfenced(self.store()?)),
         };
         let (store, faults) = FaultStore::new(store, Arc::clone(&clock));
         let mut flags = vec![

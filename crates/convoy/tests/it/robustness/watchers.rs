@@ -38,11 +38,11 @@ impl Lookouts {
     pub fn start(ledger: &Arc<Ledger>, doors: &Doors, seed: u64) -> Self {
         let (goal, reached) = signal::channel(None);
         let mut watchers = Vec::new();
-        for kind in 0..KINDS.len() {
+        for (kind, of) in KINDS.iter().enumerate() {
             for n in 0..PER_KIND {
                 let watcher = Watcher {
                     kind,
-                    log: Log { name: format!("watcher {n} of {}", KINDS[kind].name), ..Log::default() },
+                    log: Log { name: format!("watcher {n} of {}", of.name), ..Log::default() },
                     clients: doors.clients(),
                     goal: reached.clone(),
                     random: StdRng::seed_from_u64(seed ^ (n << 48)),
