@@ -61,13 +61,14 @@ mod tests {
 
     #[test]
     fn options_say_what_runs() {
-        let parse = |text: &str| {
-            super::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap()
+        let wish = |text: &str| {
+            let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            parse(&words).unwrap()
         };
-        assert_eq!(parse(""), Wish { filter: "robustness::e", minutes: 60, seed: 1 });
+        assert_eq!(wish(""), Wish { filter: "robustness::e", minutes: 60, seed: 1 });
         let etcd = Wish { filter: "robustness::etcd::", minutes: 5, seed: 9 };
-        assert_eq!(parse("--store etcd --minutes 5 --seed 9"), etcd);
-        assert_eq!(parse("--unfenced").filter, "robustness::fence::");
-        assert!(super::parse(&["--store".to_owned(), "paper".to_owned()]).is_err());
+        assert_eq!(wish("--store etcd --minutes 5 --seed 9"), etcd);
+        assert_eq!(wish("--unfenced").filter, "robustness::fence::");
+        assert!(parse(&["--store".to_owned(), "paper".to_owned()]).is_err());
     }
 }
