@@ -77,6 +77,7 @@ mod fence {
     use testkit::tools;
 
     use super::{
+        clients::CLASSES,
         cluster::Cluster,
         faults::{SERVERS, Step, sleepers},
         run::Run,
@@ -84,7 +85,7 @@ mod fence {
     };
 
     /// So many times somebody oversleeps before we give up.
-    const ROUNDS: usize = 4;
+    const ROUNDS: usize = 8;
 
     /// A new cluster need not be brought to its first release.
     fn fresh(mut steps: Vec<Step>) -> Vec<Step> {
@@ -96,7 +97,7 @@ mod fence {
     async fn whoever_oversleeps_is_stopped_by_it() -> Result<()> {
         let cluster = Cluster::seams(Ground::embedded()?, Fence::Kept).await?;
         let mut run = Run::start("fenced", cluster).await?;
-        run.round(0, tools::seed(), fresh(sleepers(tools::seed(), 1))).await
+        run.round(0, tools::seed(), fresh(sleepers(tools::seed(), 1)), &CLASSES).await
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,7 +107,7 @@ mod fence {
         for round in 0..ROUNDS {
             let seed = tools::seed().wrapping_add(round as u64);
             let steps = if round == 0 { fresh(sleepers(seed, 1)) } else { sleepers(seed, 1) };
-            let Err(found) = run.round(round, seed, steps).await else { continue };
+            let Err(found) = run.round(round, seed, steps, &CLASSES).await else { continue };
             let text = format!("{found:#}");
             tools::report(&format!("unfenced: found as it must be: {text}"));
             ensure!(text.contains("G1: ") && text.contains("deviceclasses"), "something else: {text}");

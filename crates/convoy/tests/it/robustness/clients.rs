@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,9 +30,20 @@ use super::{
     ledger::{Denial, KINDS, Ledger, VALUE, read},
 };
 
-/// So many objects of each kind are fought over.
-const KEYS: usize = 4;
-const WRITERS: u64 = 4;
+/// How many write, and what.
+#[derive(Debug, Clone)]
+pub struct Traffic {
+    writers: usize,
+    kinds: Range<usize>,
+    /// So many objects of each kind are fought over.
+    keys: usize,
+}
+
+/// Everything, and few objects, so that writers meet.
+pub const USUAL: Traffic = Traffic { writers: 4, kinds: 0..KINDS.len(), keys: 4 };
+
+/// Many writers of device classes, so that whoever falls asleep does so with some of them under way.
+pub const CLASSES: Traffic = Traffic { writers: 10, kinds: 1..2, keys: 12 };
 
 /// A resource that one server does not serve: it has to ask another one.
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
@@ -53,16 +65,23 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    pub fn start(ledger: &Arc<Ledger>, cluster: &Cluster, seed: u64, round: usize) -> Self {
+    pub fn start(
+        ledger: &Arc<Ledger>,
+        cluster: &Cluster,
+        traffic: &Traffic,
+        seed: u64,
+        round: usize,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
         let mut roles = vec![Role::Reader, Role::Lister, Role::Prober];
-        roles.extend((0..WRITERS).map(|_| Role::Writer));
+        roles.extend((0..traffic.writers).map(|_| Role::Writer));
         for (number, role) in (0..).zip(roles) {
             let client = Crew {
                 number,
                 role,
                 round,
+                traffic: traffic.clone(),
                 random: StdRng::seed_from_u64(seed ^ ((number + 1) << 32)),
                 clients: cluster.doors().clients(),
                 gauge: cluster.gauge(),
@@ -86,6 +105,7 @@ struct Crew {
     number: u64,
     role: Role,
     round: usize,
+    traffic: Traffic,
     random: StdRng,
     /// One for each server.
     clients: Vec<Client>,
@@ -122,8 +142,8 @@ impl Crew {
     }
 
     fn pick(&mut self) -> (usize, String) {
-        let kind = self.random.random_range(0..KINDS.len());
-        (kind, format!("r{}-{}", self.round, self.random.random_range(0..KEYS)))
+        let kind = self.random.random_range(self.traffic.kinds.clone());
+        (kind, format!("r{}-{}", self.round, self.random.random_range(0..self.traffic.keys)))
     }
 
     fn client(&mut self) -> (usize, Client) {
@@ -256,7 +276,7 @@ impl Crew {
         let found: BTreeMap<String, Object> = items.filter_map(read).collect();
         let who = format!("client {}, who lists at server {server}", self.number);
         let mut books = self.ledger.books.lock();
-        for n in 0..KEYS {
+        for n in 0..self.traffic.keys {
             let name = format!("r{}-{n}", self.round);
             let outcome = match found.get(&name) {
                 Some(object) => Outcome::Found(object.value.clone(), object.revision),

@@ -147,8 +147,9 @@ pub fn sleepers(seed: u64, n_cycles: usize) -> Vec<Step> {
         let mut turns = Vec::new();
         turns.extend((0..SERVERS).map(|it| (200, Turn::Begin(Fault::Roll(it, 34)))));
         turns.extend(others().map(|it| (200, Turn::Begin(Fault::Roll(it, 36)))));
-        turns.push((500, Turn::Begin(Fault::SleepInCommit(sleeper))));
-        turns.push((random.random_range(3_500..5_000), Turn::End(Fault::SleepInCommit(sleeper))));
+        turns.push((1_000, Turn::Begin(Fault::SleepInCommit(sleeper))));
+        // Longer than a lease, and shorter than clients wait: what they sent is still under way.
+        turns.push((random.random_range(3_200..3_900), Turn::End(Fault::SleepInCommit(sleeper))));
         turns.push((1_000, Turn::Begin(Fault::Roll(sleeper, 36))));
         for (after, turn) in turns {
             at += Duration::from_millis(after);
@@ -337,7 +338,7 @@ mod tests {
         for n in [3, 4] {
             assert!(rolled(n).0 != *sleeper && rolled(n).1 == 36);
         }
-        assert!(steps[6].at - steps[5].at > Duration::from_secs(3), "longer than a lease");
+        assert!(steps[6].at - steps[5].at > Duration::from_secs(2), "longer than a lease");
         assert_eq!(rolled(7), (*sleeper, 36));
     }
 }

@@ -10,7 +10,7 @@ use testkit::{history::watch::Object, tools};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    clients::Crowd,
+    clients::{CLASSES, Crowd, Traffic, USUAL},
     cluster::{Cluster, round_length},
     doors::Doors,
     faults::{self, Fault, Step, Turn},
@@ -62,12 +62,13 @@ impl Run {
         for number in 0.. {
             let seed = self.seed.wrapping_add(number as u64);
             let is_here = matches!(self.cluster, Cluster::Seams(_));
-            let steps = if is_here && number % SLEEPERS == SLEEPERS - 1 {
-                faults::sleepers(seed, 3)
+            let is_about_sleep = is_here && number % SLEEPERS == SLEEPERS - 1;
+            if is_about_sleep {
+                self.round(number, seed, faults::sleepers(seed, 3), &CLASSES).await?;
             } else {
-                faults::plan(seed, self.cluster.kinds(), round_length())
-            };
-            self.round(number, seed, steps).await?;
+                let steps = faults::plan(seed, self.cluster.kinds(), round_length());
+                self.round(number, seed, steps, &USUAL).await?;
+            }
             if begun.elapsed() >= limit {
                 break;
             }
@@ -77,10 +78,18 @@ impl Run {
     }
 
     /// One round; what is wrong is said together with what led to it.
-    pub async fn round(&mut self, number: usize, seed: u64, steps: Vec<Step>) -> Result<()> {
+    pub async fn round(
+        &mut self,
+        number: usize,
+        seed: u64,
+        steps: Vec<Step>,
+        traffic: &Traffic,
+    ) -> Result<()> {
         self.say(&format!("{}: round {number}, seed {seed}", self.name));
+        let crowd = Crowd::start(&self.ledger, &self.cluster, traffic, seed, number);
+        let lookouts = Lookouts::start(&self.ledger, &self.cluster.doors(), seed);
         let mut stretch = None;
-        let ended = self.live_through(number, seed, steps, &mut stretch).await;
+        let ended = self.live_through(number, steps, crowd, lookouts, &mut stretch).await;
         if let Err(error) = ended {
             let kept = self.keep(seed, number, stretch.as_ref(), &format!("{error:#}"));
             let kept = kept.map_or_else(|it| format!("not kept: {it}"), |it| it.display().to_string());
@@ -96,13 +105,12 @@ impl Run {
     async fn live_through(
         &mut self,
         number: usize,
-        seed: u64,
         steps: Vec<Step>,
+        crowd: Crowd,
+        lookouts: Lookouts,
         stretch: &mut Option<Stretch>,
     ) -> Result<()> {
         let doors = self.cluster.doors();
-        let crowd = Crowd::start(&self.ledger, &self.cluster, seed, number);
-        let lookouts = Lookouts::start(&self.ledger, &doors, seed);
         self.disturb(steps).await?;
         self.cluster.settle().await?;
         for n in 0..doors.len() {
