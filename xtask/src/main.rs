@@ -14,6 +14,7 @@ mod flags;
 mod fuzz;
 mod layers;
 mod metadata;
+mod robustness;
 mod run;
 mod soak;
 mod test;
@@ -37,6 +38,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test [FILTER]                 all tests: etcd, kubectl, Python and Node clients included
   soak [NAME] [--rounds N] [--seed N]
                                 the long form of a named test; without a name: the list
+  robustness [--store embedded|etcd|both] [--minutes N] [--seed S] [--unfenced]
+                                clients and faults against every promise; without the fence it must fail
   fuzz [TARGET] [--seconds N]   runs the fuzz targets; needs cargo-fuzz
   bench [--seconds N] [--objects N] [--only start|load|objects|custom|fleet|etcd|fanout|memory] [--json]
                                 the table of speeds and sizes, each with its target";
@@ -69,6 +72,7 @@ fn dispatch(args: &[String]) -> Result<()> {
         "flags" => flags::write(),
         "test" => test::all(rest),
         "soak" => soak::one(rest),
+        "robustness" => robustness::suite(rest),
         "fuzz" => fuzz::targets(rest),
         "bench" => bench::table(rest),
         "help" | "-h" | "--help" => {

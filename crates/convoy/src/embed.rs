@@ -108,20 +108,28 @@ struct Flags {
 impl Server {
     /// Starts a server and waits until it is ready.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let mut server = Self::launch(options).await?;
+        Self::start_at(options, SystemClock::shared()).await
+    }
+
+    /// The same by another clock than the machine's: tests move it.
+    pub async fn start_at(options: Options, clock: SharedClock) -> Result<Self, StartError> {
+        let mut server = Self::launch_at(options, clock).await?;
         server.ready().await?;
         Ok(server)
     }
 
     /// Starts a server that answers at once and has yet to become ready; see [`Server::ready`].
     pub async fn launch(options: Options) -> Result<Self, StartError> {
+        Self::launch_at(options, SystemClock::shared()).await
+    }
+
+    async fn launch_at(options: Options, clock: SharedClock) -> Result<Self, StartError> {
         let wrong = |it: &dyn fmt::Display| StartError(it.to_string());
         let folder = tempfile::Builder::new().prefix("convoy-").tempdir().map_err(|it| wrong(&it))?;
         let flags = flags(&options, &folder)?;
         let checked = Checked::of(&flags).map_err(|it| wrong(&it))?;
         // Libraries that look for a process-wide provider find the one that everything here uses.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let clock: SharedClock = SystemClock::shared();
         let listener = match options.listen {
             Some(_) => Some(serve::bind(&flags).map_err(|it| wrong(&it))?),
             None => None,

@@ -35,7 +35,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 pub use embed::{Keep, Options, Server, StartError};
 pub use meta::Release;
-pub use store::SharedStore;
+pub use store::{SharedClock, SharedStore};
 
 /// Runs the command line.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -92,6 +92,7 @@ impl Registry {
                 },
             };
             match setback {
+                Setback::Ended(status) => return Err(status),
                 Setback::Refused(status) if is_fresh => return Err(status),
                 Setback::Refused(status) => {
                     let fresh = self.fresh(target).await?;
@@ -154,7 +155,7 @@ impl Registry {
             Err(CommitError::Unmet { current, .. }) => {
                 Err(Setback::Raced(current.into_iter().next().flatten()))
             }
-            Err(error) => Err(outcome::commit_failed(target, &error).into()),
+            Err(error) => Err(Setback::Ended(outcome::commit_failed(target, &error))),
         }
     }
 

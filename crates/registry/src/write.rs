@@ -64,7 +64,11 @@ struct Current {
 
 /// Why one attempt did not end the write.
 pub(crate) enum Setback {
+    /// By what was known of the object, which may have been too old.
     Refused(Status),
+    /// The store was asked, and did not say that it is done. It may be: there is no second attempt, which would find its
+    /// own traces, and be refused because of them or do everything twice.
+    Ended(Status),
     /// The store holds something else by now.
     Raced(Option<Entry>),
 }
@@ -128,7 +132,7 @@ impl Registry {
                 Err(Setback::Raced(_)) => {
                     return Err(Status::already_exists(&target.kind.resource, &named.name));
                 }
-                Err(Setback::Refused(status)) => return Err(status),
+                Err(Setback::Refused(status) | Setback::Ended(status)) => return Err(status),
                 Ok(text) => {
                     warnings.extend(repeated.into_iter().chain(rules::advise_new(target.into(), &object)));
                     warnings.extend(warning.into_iter().chain(custom::unenforced_rules(target, &object)));
@@ -259,6 +263,7 @@ impl Registry {
         for _ in 0..limits::MAX_ATTEMPTS {
             match self.attempt(target, options, &current, owners, &change).await {
                 Ok(written) => return Ok(written),
+                Err(Setback::Ended(status)) => return Err(status),
                 Err(Setback::Refused(status)) if current.is_fresh => return Err(status),
                 // The cache may be behind the store: only what the store says now can refuse a write.
                 Err(Setback::Refused(status)) => {
@@ -433,7 +438,10 @@ impl Registry {
             };
             txn.require.extend(fences);
             match self.store.commit(txn).await {
-                Ok(revision) => return Ok(self.text_of(&target, key, bytes, revision).await?),
+                Ok(revision) => {
+                    let text = self.text_of(&target, key, bytes, revision).await;
+                    return text.map_err(Setback::Ended);
+                }
                 Err(CommitError::Unmet { failed: 0, current, .. }) => {
                     return Err(Setback::Raced(current.into_iter().next().flatten()));
                 }
@@ -447,7 +455,7 @@ impl Registry {
                     if matches!(error, CommitError::NoLease(_)) {
                         self.forget_event_lease();
                     }
-                    return Err(outcome::commit_failed(&target, &error).into());
+                    return Err(Setback::Ended(outcome::commit_failed(&target, &error)));
                 }
             }
         }
@@ -520,7 +528,7 @@ impl Registry {
             Err(CommitError::Unmet { current, .. }) => {
                 Err(Setback::Raced(current.into_iter().next().flatten()))
             }
-            Err(error) => Err(outcome::commit_failed(target, &error).into()),
+            Err(error) => Err(Setback::Ended(outcome::commit_failed(target, &error))),
         }
     }
 

@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 
 mod disk;
+mod fault;
 mod housekeeping;
 mod open;
 mod plan;
@@ -25,6 +26,7 @@ mod tests;
 mod watch;
 mod writer;
 
+pub use fault::DiskFaults;
 pub use open::OpenError;
 pub use snapshot::{DEFAULT_RAISE, SnapshotError, SnapshotReport, restore};
 pub use store::{EmbeddedStore, Health, Options};

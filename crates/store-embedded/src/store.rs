@@ -23,6 +23,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::{
     disk::{Disk, DiskError, Reader},
+    fault::{DiskFaults, Disturbed},
     housekeeping,
     open::{self, OpenError},
     record::Record,
@@ -75,6 +76,16 @@ impl EmbeddedStore {
     /// Opens a directory, making an empty store in it if it has none. Must be called inside a Tokio runtime.
     pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
         Self::open_on(directory, options, FileBackend::new)
+    }
+
+    /// The same on a disk that a test can fill and slow down.
+    pub fn open_with_faults(
+        directory: &Path,
+        options: Options,
+        faults: &DiskFaults,
+    ) -> Result<Self, OpenError> {
+        let faults = faults.clone();
+        Self::open_on(directory, options, |file| Disturbed::new(file, faults))
     }
 
     /// Opens a directory whose file is reached through `backend`.

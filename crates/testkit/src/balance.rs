@@ -19,6 +19,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy, copy_bidirectional},
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::JoinSet,
 };
 
@@ -41,6 +42,8 @@ struct Shared {
     turn: AtomicUsize,
     /// Decides what is cut; nothing is while there is none.
     scissors: Mutex<Option<StdRng>>,
+    /// Changes when all connections are to end.
+    severed: watch::Sender<()>,
     n_connections: AtomicU64,
     n_cut: AtomicU64,
     n_passed_over: AtomicU64,
@@ -64,6 +67,7 @@ impl Balancer {
             backends: Mutex::new(backends),
             turn: AtomicUsize::new(0),
             scissors: Mutex::new(None),
+            severed: watch::Sender::new(()),
             n_connections: AtomicU64::new(0),
             n_cut: AtomicU64::new(0),
             n_passed_over: AtomicU64::new(0),
@@ -74,8 +78,14 @@ impl Balancer {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let shared = Arc::clone(&accepting);
+                let mut severed = shared.severed.subscribe();
                 // A connection that breaks is its client's to notice.
-                connections.spawn(async move { drop(shared.carry(client).await) });
+                connections.spawn(async move {
+                    tokio::select! {
+                        carried = shared.carry(client) => drop(carried),
+                        ended = severed.changed() => drop(ended),
+                    }
+                });
                 while connections.try_join_next().is_some() {}
             }
         });
@@ -90,6 +100,11 @@ impl Balancer {
     /// Where connections go from now on.
     pub fn only(&self, backends: Vec<u16>) {
         *self.shared.backends.lock() = backends;
+    }
+
+    /// Ends every connection that there is.
+    pub fn sever(&self) {
+        self.shared.severed.send_replace(());
     }
 
     /// New connections are cut at moments that follow from this seed; without one no connection is cut any more.
@@ -234,6 +249,17 @@ mod tests {
         let mut heard = [0; 5];
         stream.read_exact(&mut heard).await.unwrap();
         assert_eq!(&heard, b"hello");
+    }
+
+    #[tokio::test]
+    async fn severed_connections_end_and_new_ones_come_about() {
+        let (a, _a) = backend("a").await;
+        let balancer = Balancer::start(vec![a]).await.unwrap();
+        let (_, mut stream) = greeted(&balancer).await;
+        balancer.sever();
+        let mut byte = [0; 1];
+        assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)));
+        assert_eq!(greeted(&balancer).await.0, "a");
     }
 
     #[tokio::test]

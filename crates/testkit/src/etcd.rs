@@ -214,6 +214,12 @@ impl Etcd {
         Ok(line.and_then(|it| it.rsplit(' ').next()).and_then(|it| it.parse().ok()).unwrap_or_default())
     }
 
+    /// Whether the member leads the others; false if it does not say.
+    pub async fn is_leader(&self) -> bool {
+        let asked = timeout(Duration::from_secs(2), self.metric("etcd_server_is_leader")).await;
+        matches!(asked, Ok(Ok(it)) if it > 0.5)
+    }
+
     fn signal(&self, signal: &str) -> Result<()> {
         let child = self.child.as_ref().context("etcd does not run")?;
         let status = Command::new("kill").arg(signal).arg(child.id().to_string()).status()?;

@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Says loudly that a test did not run, and why.
 pub fn skipped(test: &str, reason: &str) {
@@ -47,6 +48,11 @@ pub fn etcd_may_be_killed(test: &str) -> bool {
 /// How long a soak test should run: `short` rounds, unless `cargo xtask soak` asked for more.
 pub fn rounds(short: usize) -> usize {
     number("CONVOY_SOAK_ROUNDS").and_then(|it| it.try_into().ok()).unwrap_or(short)
+}
+
+/// How long a test that is measured in time should run (`CONVOY_SOAK_MINUTES`); its short form without.
+pub fn minutes() -> Option<Duration> {
+    number("CONVOY_SOAK_MINUTES").map(|it| Duration::from_secs(it * 60))
 }
 
 /// Whether the long form was asked for.

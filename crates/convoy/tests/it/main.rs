@@ -22,6 +22,7 @@ mod manifests;
 mod migration;
 mod mixed_versions;
 mod quick_start;
+mod robustness;
 mod running;
 mod up;
 mod watch_soak;

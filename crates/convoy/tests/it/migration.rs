@@ -4,7 +4,7 @@
 //! store. T, A, B and LAB are the numbers of the requirements. Long form: `cargo xtask soak migration-crash`.
 
 mod history;
-mod widgets;
+pub mod widgets;
 
 mod agreement;
 mod crash;

@@ -325,7 +325,7 @@ impl History {
 }
 
 /// Where built-in objects are, and which StorageVersion is about them.
-fn built_in() -> Vec<(String, String)> {
+pub fn built_in() -> Vec<(String, String)> {
     let release = catalog::LAST_RELEASE;
     let all = RuntimeConfig::parse("api/all=true").unwrap();
     let catalog = Catalog::new(release, &all, &FeatureGates::defaults(release)).unwrap();

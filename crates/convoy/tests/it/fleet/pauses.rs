@@ -7,7 +7,7 @@ use store::fault::Cut;
 use testkit::tools;
 
 use super::{
-    ground::{CLASSES, CLASSES_RECORD, Ground, NEW, OLD, Ship, class, eventually},
+    ground::{CLASSES, CLASSES_RECORD, Ground, MAPS, NEW, OLD, Ship, ask_with, class, eventually, map},
     on_both_stores,
 };
 
@@ -166,4 +166,37 @@ async fn a_report_whose_answer_is_lost_is_found_out() {
     }
     assert_eq!(one.common(CLASSES_RECORD).await.as_deref(), Some(NEW));
     history.judge(&[]).await;
+}
+
+/// Found by the robustness suite: a write whose outcome was unknown was tried once more, found its own traces, and was
+/// refused because of them (409, 404) though it had happened; a patch that adds something was applied twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_whose_answer_is_lost_is_neither_refused_nor_done_twice() {
+    let ground = Ground::embedded();
+    let ship = ground.launch("one", 36).await;
+    let mut n_lost = 0;
+    for round in 0..5 {
+        let path = format!("{MAPS}/m{round}");
+        let mut object = ship.expect(201, "POST", MAPS, map(&format!("m{round}"))).await;
+        object["data"] = json!({"list": "put"});
+        let append = json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/a"]},
+            {"op": "test", "path": "/data/list", "value": "put"},
+            {"op": "replace", "path": "/data/list", "value": "patched"}]);
+        let writes = [("PUT", object), ("PATCH", append), ("DELETE", Value::Null)];
+        for (method, body) in writes {
+            ship.faults.cut_next_commit(Cut::AnswerLost);
+            let json_patch = [("content-type", "application/json-patch+json")];
+            let headers = if method == "PATCH" { &json_patch[..] } else { &[] };
+            let (code, _, answer) = ask_with(&ship.server.client(), method, &path, headers, body).await;
+            ship.faults.heal();
+            // The server itself writes now and then, and may be the one whose answer is lost.
+            assert!(matches!(code, 200 | 504), "{method}: {code} {answer}");
+            n_lost += usize::from(code == 504);
+            let now = ship.get(&path).await;
+            let (data, is_deleted) = (&now["data"]["list"], now["metadata"]["deletionTimestamp"].is_string());
+            let expected = if method == "PUT" { "put" } else { "patched" };
+            assert!(data == expected && is_deleted == (method == "DELETE"), "{method}: {now}");
+        }
+    }
+    assert!(n_lost > 5, "{n_lost}");
 }

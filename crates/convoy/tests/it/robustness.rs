@@ -1,0 +1,118 @@
+//! Traffic, faults, and a history that must keep every promise: G1 to G5, linearizable objects, complete watches.
+//!
+//! Start at [`run`]; [`faults`] plans what goes wrong, [`cluster`] suffers it, [`clients`] and [`watchers`] note what they
+//! see, [`judge`] says what must not have happened. Each cluster goes through a short round here; `cargo xtask robustness`
+//! runs for as long as one likes (docs/robustness.md). Deliberately not here: stories with a known end ([`crate::fleet`],
+//! [`crate::migration`]), compaction under watchers ([`crate::watch_soak`]).
+
+mod run;
+
+mod clients;
+mod clocks;
+mod cluster;
+mod control_plane;
+mod doors;
+mod faults;
+mod judge;
+mod ledger;
+mod processes;
+mod seams;
+mod trio;
+mod unfenced;
+mod watchers;
+
+/// On the embedded store.
+mod embedded {
+    use anyhow::Result;
+
+    use super::{
+        cluster::Cluster,
+        run::Run,
+        seams::{Fence, Ground},
+    };
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_control_plane_keeps_its_promises() -> Result<()> {
+        Run::start("embedded, processes", Cluster::control_plane().await?).await?.go().await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn servers_in_one_process_keep_their_promises() -> Result<()> {
+        let cluster = Cluster::seams(Ground::embedded()?, Fence::Kept).await?;
+        Run::start("embedded, seams", cluster).await?.go().await
+    }
+}
+
+/// On three members of etcd.
+mod etcd {
+    use anyhow::Result;
+
+    use super::{
+        cluster::Cluster,
+        run::Run,
+        seams::{Fence, Ground},
+    };
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn processes_keep_their_promises() -> Result<()> {
+        if testkit::etcd::is_missing() {
+            return Ok(());
+        }
+        Run::start("etcd, processes", Cluster::processes().await?).await?.go().await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn servers_in_one_process_keep_their_promises() -> Result<()> {
+        if testkit::etcd::is_missing() {
+            return Ok(());
+        }
+        let cluster = Cluster::seams(Ground::etcd().await?, Fence::Kept).await?;
+        Run::start("etcd, seams", cluster).await?.go().await
+    }
+}
+
+/// What all this is worth: the same servers and faults, with and without the fence.
+mod fence {
+    use anyhow::{Result, bail, ensure};
+    use testkit::tools;
+
+    use super::{
+        clients::CLASSES,
+        cluster::Cluster,
+        faults::{SERVERS, Step, sleepers},
+        run::Run,
+        seams::{Fence, Ground},
+    };
+
+    /// So many times somebody oversleeps before we give up.
+    const ROUNDS: usize = 8;
+
+    /// A new cluster need not be brought to its first release.
+    fn fresh(mut steps: Vec<Step>) -> Vec<Step> {
+        steps.drain(..SERVERS);
+        steps
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_oversleeps_is_stopped_by_it() -> Result<()> {
+        let cluster = Cluster::seams(Ground::embedded()?, Fence::Kept).await?;
+        let mut run = Run::start("fenced", cluster).await?;
+        run.round(0, tools::seed(), fresh(sleepers(tools::seed(), 1)), &CLASSES).await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn without_it_the_judge_finds_what_was_stored_wrongly() -> Result<()> {
+        let cluster = Cluster::seams(Ground::embedded()?, Fence::Removed).await?;
+        let mut run = Run::start("unfenced", cluster).await?;
+        for round in 0..ROUNDS {
+            let seed = tools::seed().wrapping_add(round as u64);
+            let steps = if round == 0 { fresh(sleepers(seed, 1)) } else { sleepers(seed, 1) };
+            let Err(found) = run.round(round, seed, steps, &CLASSES).await else { continue };
+            let text = format!("{found:#}");
+            tools::report(&format!("unfenced: found as it must be: {text}"));
+            ensure!(text.contains("G1: ") && text.contains("deviceclasses"), "something else: {text}");
+            return Ok(());
+        }
+        bail!("nothing was found in {ROUNDS} rounds without the fence")
+    }
+}
