@@ -14,10 +14,21 @@ use super::{
 };
 use crate::fleet::{
     ground::{Ground, Ship, ask, eventually},
-    on_both_stores,
+    on_both_stores, through_api_too,
 };
 
 on_both_stores!(
+    /// A2, A6, A7, A8, A10, A11, T8, T19.
+    a_frozen_definition_can_be_changed_but_not_flipped,
+    /// A2, A12 (who may), T8 (a flip that was forced).
+    only_who_may_freeze_sets_and_removes_it,
+    /// A11, A13, A17.
+    a_cancelled_migration_lets_go_at_once,
+    /// A12, LAB 7, T4.
+    a_deleted_migration_lets_go_at_once,
+);
+
+through_api_too!(
     /// A2, A6, A7, A8, A10, A11, T8, T19.
     a_frozen_definition_can_be_changed_but_not_flipped,
     /// A2, A12 (who may), T8 (a flip that was forced).

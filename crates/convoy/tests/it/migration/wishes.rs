@@ -15,15 +15,26 @@ use super::{
     history::History,
     widgets::{
         DEFINITION, IN_TREE, MIGRATIONS, PREFIX, WIDGETS, annotate, ask_for, ended, fill, flip, is_frozen,
-        says, slow, stays, stored, stored_below, stored_versions, succeeded, versions, widget,
+        migrated, says, slow, stays, stored, stored_below, stored_versions, succeeded, widget,
     },
 };
 use crate::fleet::{
-    ground::{Ground, ask, eventually},
-    on_both_stores,
+    ground::{Ground, ask},
+    on_both_stores, through_api_too,
 };
 
 on_both_stores!(
+    /// T16.
+    others_may_write_all_the_time,
+    /// Spec 9.9, 9.10, 9.12.
+    a_migration_pauses_and_keeps_its_rate,
+    /// Spec 9.11, A13.
+    some_objects_alone_prove_nothing_about_the_others,
+    /// T1 (many at once), D3, C9.
+    migrations_of_one_resource_go_one_after_the_other,
+);
+
+through_api_too!(
     /// T16.
     others_may_write_all_the_time,
     /// Spec 9.9, 9.10, 9.12.
@@ -65,14 +76,8 @@ async fn others_may_write_all_the_time(ground: Ground) {
     });
     let writers: Vec<_> = writers.collect();
     for storage in ["v2", "v3"] {
-        // The last migration may be about to let go.
-        let flipped = json!({"spec": {"versions": versions(storage)}});
-        eventually("it is flipped", async || ship.ask("PATCH", DEFINITION, flipped.clone()).await.0 == 200)
-            .await;
-        eventually("only the new version is listed", async || {
-            stored_versions(&ship).await == json!([storage])
-        })
-        .await;
+        flip(&ship, storage).await;
+        migrated(&ship, storage).await;
     }
     stop.store(true, Ordering::Relaxed);
     for writer in writers {

@@ -1,0 +1,184 @@
+//! Objects that somebody stands in the way of: a webhook, a rule that came later, their own end.
+
+use serde_json::{Value, json};
+use store::{Key, Store, Txn};
+use testkit::webhook::{Identity, Reply, Webhook};
+
+use super::{
+    history::History,
+    widgets::{
+        DEFINITION, MIGRATIONS, PREFIX, WIDGETS, ask_for, definition, ended, fill_with, is_frozen, stored,
+        stored_versions, succeeded, triggered, versions, widget,
+    },
+};
+use crate::fleet::{
+    ground::{Ground, Ship, eventually},
+    on_both_stores, through_api_too,
+};
+
+on_both_stores!(
+    /// T2, T6, LAB 1. In the store nobody is asked, so nobody stands in the way.
+    one_denied_one_invalid_and_one_terminating_among_a_thousand,
+    /// T6, T20, A11, A13: in the store only what cannot be read stays as it is.
+    three_that_cannot_be_read_among_a_thousand_are_named,
+);
+
+through_api_too!(
+    /// T2, T6, LAB 1, A11, A13.
+    one_denied_one_invalid_and_one_terminating_among_a_thousand,
+);
+
+const N: usize = 1000;
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+fn sized(name: &str) -> Value {
+    let mut object = widget(name);
+    object["spec"]["size"] = json!(1);
+    object
+}
+
+/// The versions; a widget has to have a size.
+fn strict(storage: &str) -> Value {
+    let mut versions = versions(storage);
+    for version in versions.as_array_mut().unwrap() {
+        version["schema"]["openAPIV3Schema"]["properties"] = json!({"spec": {"type": "object",
+            "x-kubernetes-preserve-unknown-fields": true, "required": ["size"],
+            "properties": {"size": {"type": "integer"}}}});
+    }
+    versions
+}
+
+/// Refuses to change `denied` by a webhook, and what is being deleted by a policy.
+async fn obstruct(ship: &Ship, hook: &Webhook) {
+    let rule = json!({"operations": ["UPDATE"], "apiGroups": ["example.com"], "apiVersions": ["*"],
+        "resources": ["widgets"]});
+    let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "guard"}, "webhooks": [{"name": "guard.example.com", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "rules": [rule],
+            "clientConfig": {"url": hook.url("/guard"), "caBundle": hook.ca_bundle()}}]});
+    ship.expect(201, "POST", &format!("{ADMISSION}/validatingwebhookconfigurations"), webhook).await;
+    let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "guard"}, "spec": {"matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "!has(oldObject.metadata.deletionTimestamp)",
+                "message": "it is being deleted"}]}});
+    ship.expect(201, "POST", &format!("{ADMISSION}/validatingadmissionpolicies"), policy).await;
+    let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "guard"}, "spec": {"policyName": "guard", "validationActions": ["Deny"]}});
+    ship.expect(201, "POST", &format!("{ADMISSION}/validatingadmissionpolicybindings"), binding).await;
+    ship.server.webhooks_settled().await;
+    for name in ["denied", "terminating"] {
+        let path = format!("{WIDGETS}/{name}?dryRun=All");
+        eventually("it is refused", async || {
+            ship.ask("PATCH", &path, json!({"metadata": {"labels": {"a": "b"}}})).await.0 >= 400
+        })
+        .await;
+    }
+}
+
+async fn clear_the_way(ship: &Ship) {
+    for kind in
+        ["validatingwebhookconfigurations", "validatingadmissionpolicybindings", "validatingadmissionpolicies"]
+    {
+        ship.expect(200, "DELETE", &format!("{ADMISSION}/{kind}/guard"), Value::Null).await;
+    }
+    ship.expect(200, "PATCH", DEFINITION, json!({"spec": {"versions": versions("v2")}})).await;
+    for name in ["denied", "terminating", "invalid"] {
+        let path = format!("{WIDGETS}/{name}?dryRun=All");
+        eventually("it is not refused any more", async || {
+            ship.ask("PATCH", &path, json!({"metadata": {"labels": {"a": "b"}}})).await.0 == 200
+        })
+        .await;
+    }
+}
+
+async fn one_denied_one_invalid_and_one_terminating_among_a_thousand(ground: Ground) {
+    let history = History::of(&ground).await;
+    let hook = Webhook::start(Identity::Good, |review| {
+        let is_denied = review["request"]["name"] == "denied";
+        Reply::Json(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
+            "uid": review["request"]["uid"], "allowed": !is_denied, "status": {"message": "not this one"}}}))
+    })
+    .await
+    .unwrap();
+    let ship = ground.launch_migrating("a", 36, &[]).await;
+    let mut terminating = sized("terminating");
+    terminating["metadata"]["finalizers"] = json!(["example.com/held"]);
+    let odd = [sized("denied"), widget("invalid"), terminating];
+    let even = (0..N - odd.len()).map(|n| sized(&format!("w{n:03}")));
+    fill_with(&ship, definition("v1"), even.chain(odd)).await;
+    ship.expect(200, "DELETE", &format!("{WIDGETS}/terminating"), Value::Null).await;
+    obstruct(&ship, &hook).await;
+    let n_asked = hook.calls().len();
+
+    ship.expect(200, "PATCH", DEFINITION, json!({"spec": {"versions": strict("v2")}})).await;
+    let path = triggered(&ship, "v2").await;
+    let status = ended(&ship, &path).await["status"].take();
+    if ground.is_through_api() {
+        assert_three_are_named(&status);
+        let crd = ship.get(DEFINITION).await;
+        assert_eq!(crd["status"]["storedVersions"], json!(["v1", "v2"]));
+        assert!(!is_frozen(&crd));
+        let counts = [("example.com/v1".to_owned(), 3), ("example.com/v2".to_owned(), N - 3)];
+        assert_eq!(stored(&ground).await, counts.into());
+        // Whoever reads the status knows what to do; what is being deleted is an object like any other.
+        clear_the_way(&ship).await;
+        let again = succeeded(&ship, &ask_for(&ship, MIGRATIONS, "again", json!({})).await).await;
+        let progress = &again["status"]["progress"];
+        assert_eq!((&progress["migrated"], &progress["unchanged"]), (&json!(3), &json!(N - 3)));
+    } else {
+        assert_eq!(status["phase"], "Succeeded", "{status:#}");
+        assert_eq!(status["progress"]["migrated"], N);
+        assert_eq!(hook.calls().len(), n_asked, "a rewrite is nobody's business");
+    }
+    assert_eq!(stored(&ground).await, [("example.com/v2".to_owned(), N)].into());
+    assert_eq!(stored_versions(&ship).await, json!(["v2"]));
+    let last = ship.get(&format!("{WIDGETS}/terminating")).await;
+    assert!(last["metadata"]["deletionTimestamp"].is_string(), "{last}");
+    history.judge().await;
+}
+
+/// 997 are migrated, and of the others it is said who refused them.
+fn assert_three_are_named(status: &Value) {
+    assert_eq!(
+        (&status["phase"], &status["reason"]),
+        (&json!("Failed"), &json!("ObjectsFailed")),
+        "{status:#}"
+    );
+    assert_eq!((&status["progress"]["migrated"], &status["progress"]["failed"]), (&json!(N - 3), &json!(3)));
+    let of = |class: &str| {
+        let found = status["failures"].as_array().unwrap().iter().find(|it| it["class"] == class);
+        found.unwrap_or_else(|| panic!("no {class}: {status:#}"))
+    };
+    assert_eq!(of("Denied")["objects"], json!(["default/denied", "default/terminating"]), "{status:#}");
+    assert!(of("Denied")["message"].as_str().unwrap().contains("not this one"), "{status:#}");
+    assert_eq!(of("Invalid")["objects"], json!(["default/invalid"]), "{status:#}");
+    assert!(of("Invalid")["message"].as_str().unwrap().contains("spec.size"), "{status:#}");
+}
+
+async fn three_that_cannot_be_read_among_a_thousand_are_named(ground: Ground) {
+    let ship = ground.launch_migrating("a", 36, &[]).await;
+    fill_with(&ship, definition("v1"), (0..N - 3).map(|n| widget(&format!("w{n:03}")))).await;
+    let strange = [json!({}), json!({"apiVersion": "example.com/v9"}), json!({"apiVersion": "example.com/v8"})];
+    for (n, head) in strange.iter().enumerate() {
+        let mut object = head.clone();
+        object["kind"] = json!("Widget");
+        object["metadata"] = json!({"name": format!("strange-{n}"), "namespace": "default"});
+        let key = Key::new(format!("{PREFIX}default/strange-{n}"));
+        ground.store.commit(Txn::new().put(&key, object.to_string().into())).await.unwrap();
+    }
+    super::widgets::flip(&ship, "v2").await;
+    let status = ended(&ship, &triggered(&ship, "v2").await).await["status"].take();
+    assert_eq!(status["phase"], "Failed", "{status:#}");
+    assert_eq!((&status["progress"]["migrated"], &status["progress"]["failed"]), (&json!(N - 3), &json!(3)));
+    let failures = status["failures"].as_array().unwrap();
+    assert_eq!(failures.len(), 1, "{status:#}");
+    let names: Vec<String> = (0..3).map(|n| format!("default/strange-{n}")).collect();
+    assert_eq!(
+        (&failures[0]["class"], &failures[0]["objects"]),
+        (&json!("Undecodable"), &json!(names)),
+        "{status:#}"
+    );
+    let crd = ship.get(DEFINITION).await;
+    assert_eq!(crd["status"]["storedVersions"], json!(["v1", "v2"]));
+    assert!(!is_frozen(&crd));
+}
