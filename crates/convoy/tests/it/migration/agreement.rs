@@ -8,13 +8,22 @@ use super::widgets::{
 };
 use crate::fleet::{
     ground::{CLASSES, CLASSES_RECORD, Ground, NEW, OLD, Ship, class, eventually},
-    on_both_stores,
+    on_both_stores, through_api_too,
 };
 
 on_both_stores!(
     /// T7, T17, B1, B14, B20, B24, B27. The servers agree on what both can read; the controllers are in either.
     when_the_last_old_server_goes_everything_follows,
     /// T7, B16, B24, B25, B26, B27, B28.
+    while_each_server_writes_its_own_nothing_is_migrated,
+    /// T7, B26: skew in the middle.
+    a_server_of_another_release_ends_a_migration_that_runs,
+    /// T15, B23.
+    a_rollback_half_way_is_migrated_back,
+);
+
+through_api_too!(
+    /// T7, B16, B24, B26, B27.
     while_each_server_writes_its_own_nothing_is_migrated,
     /// T7, B26: skew in the middle.
     a_server_of_another_release_ends_a_migration_that_runs,

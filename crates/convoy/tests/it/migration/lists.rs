@@ -20,7 +20,7 @@ on_both_stores!(
     what_happened_long_ago_is_forgotten_in_the_middle,
     /// T14.
     a_storage_version_that_nobody_serves_is_migrated_to,
-    /// T15, B13, B21, B22.
+    /// T15, A18 (switched off and on again), B13, B21, B22.
     there_and_back_while_nobody_looks_is_noticed,
     /// T15, B13, B21, B22.
     there_and_back_at_once_is_noticed,
@@ -31,7 +31,7 @@ through_api_too!(
     what_happened_long_ago_is_forgotten_in_the_middle,
     /// T14.
     a_storage_version_that_nobody_serves_is_migrated_to,
-    /// T15, B13, B21, B22.
+    /// T15, A18 (switched off and on again), B13, B21, B22.
     there_and_back_while_nobody_looks_is_noticed,
     /// T15, B13, B21, B22.
     there_and_back_at_once_is_noticed,

@@ -66,7 +66,7 @@ fn with_webhook(hook: &Webhook) -> Value {
 
 async fn a_webhook_that_is_down_is_waited_for(ground: Ground) {
     let history = History::of(&ground).await;
-    let is_down = Arc::new(AtomicBool::new(true));
+    let is_down = Arc::new(AtomicBool::new(false));
     let down = Arc::clone(&is_down);
     let hook = Webhook::start(Identity::Good, move |review| {
         if down.load(Ordering::Relaxed) { Reply::Close } else { Reply::Json(converted(review)) }
@@ -75,6 +75,7 @@ async fn a_webhook_that_is_down_is_waited_for(ground: Ground) {
     .unwrap();
     let ship = ground.launch_migrating("a", 36, &[]).await;
     fill_with(&ship, with_webhook(&hook), (0..12).map(|n| widget(&format!("w{n}")))).await;
+    is_down.store(true, Ordering::Relaxed);
     flip(&ship, "v2").await;
     let path = triggered(&ship, "v2").await;
     eventually("the webhook is named", async || {
