@@ -8,12 +8,13 @@ use std::{
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use convoy::Release;
 use serde_json::{Value, json};
+use store::{Key, Store, Txn};
 
 use super::widgets::{MIGRATIONS, ask_for_resource, stored_below, succeeded};
 use crate::{
     fixture::BINARY,
     fleet::{
-        ground::{CLASSES, Ground, MAPS, NEW, OLD, Ship, class, map},
+        ground::{CLASSES, CLASSES_RECORD, Ground, MAPS, NEW, OLD, Ship, class, map},
         on_both_stores,
     },
 };
@@ -21,15 +22,17 @@ use crate::{
 on_both_stores!(
     /// T17, B5, B20.
     the_verdict_is_that_of_the_catalog_for_every_pair_of_releases,
-    /// T17, B5, B20, B23.
+    /// T17, T20 (the verdict), B5, B20.
     what_is_stored_in_old_versions_counts_too,
 );
 
+const STORED: &str = "/registry/deviceclasses/";
 const FIRST: u16 = 30;
 const LAST: u16 = 36;
 
-/// Rows are the releases that write, columns those that are to read; both from 1.30 on.
-const TABLE: [&str; 7] = ["", "", "", "", "", "", ""];
+/// Rows are the releases that write, columns those that are to read; both from 1.30 on. What is on by default can be read
+/// by all of them, or is not served by them.
+const TABLE: [&str; 7] = ["yyyyyyy"; 7];
 
 fn catalog(minor: u16) -> Catalog {
     let release = Release::v1(minor);
@@ -100,24 +103,35 @@ async fn the_verdict_is_that_of_the_catalog_for_every_pair_of_releases(ground: G
 async fn what_is_stored_in_old_versions_counts_too(ground: Ground) {
     let old = ground.launch_reachable("a", 34, &[]).await;
     old.expect(201, "POST", CLASSES, class("c")).await;
-    assert_eq!(stored_below(&ground, "/registry/deviceclasses/").await, [(OLD.to_owned(), 1)].into());
-    let (back, _) = check(&old, 33).await;
-    assert!(back, "1.33 reads {OLD}");
     old.server.stop().await;
     // The servers write the new version by now; the object is as it was.
     let migrator = "storage-version-gc,storage-version-migrator";
     let new = ground.launch_working("a", 36, migrator, &[]).await;
-    assert_eq!(new.common(crate::fleet::ground::CLASSES_RECORD).await.as_deref(), Some(NEW));
-    let (is_safe, reasons) = check(&new, 33).await;
-    assert!(!is_safe);
-    assert!(reasons.iter().any(|it| it.contains("deviceclasses.resource.k8s.io is written as")), "{reasons:#?}");
-    assert!(check(&new, 34).await.0, "1.34 reads both");
-    // Once it is migrated it is in the way by itself.
+    assert_eq!(new.common(CLASSES_RECORD).await.as_deref(), Some(NEW));
+    assert_eq!(stored_below(&ground, STORED).await, [(OLD.to_owned(), 1)].into());
+    for to in FIRST..=LAST {
+        assert!(check(&new, to).await.0, "1.{to}");
+    }
+    // So is one that somebody stored long before, as 1.31 did; not every release reads it any more.
+    let ancient = Key::new(format!("{STORED}ancient"));
+    let mut object = class("ancient");
+    object["apiVersion"] = json!("resource.k8s.io/v1alpha3");
+    ground.store.commit(Txn::new().put(&ancient, object.to_string().into())).await.unwrap();
+    let stored = "1 object of deviceclasses.resource.k8s.io is stored as resource.k8s.io/v1alpha3";
+    for to in FIRST..=LAST {
+        let (is_safe, reasons) = check(&new, to).await;
+        let is_read = known(to).get("deviceclasses.resource.k8s.io").is_none_or(|(_, readable)| {
+            readable.contains("resource.k8s.io/v1alpha3")
+        });
+        assert_eq!(is_safe, is_read, "1.{to}: {reasons:#?}");
+        assert!(is_safe || reasons.iter().any(|it| it.starts_with(stored)), "1.{to}: {reasons:#?}");
+    }
+    assert!(!check(&new, LAST).await.0);
+    ground.store.commit(Txn::new().delete(&ancient)).await.unwrap();
     let classes = ("resource.k8s.io", "deviceclasses");
     succeeded(&new, &ask_for_resource(&new, MIGRATIONS, "m", classes, json!({})).await).await;
-    let (is_safe, reasons) = check(&new, 33).await;
-    assert!(!is_safe);
-    let stored = "1 object of deviceclasses.resource.k8s.io is stored as resource.k8s.io/v1";
-    assert!(reasons.iter().any(|it| it.starts_with(stored)), "{reasons:#?}");
-    assert!(check(&new, 34).await.0, "1.34 reads both");
+    assert_eq!(stored_below(&ground, STORED).await, [(NEW.to_owned(), 1)].into());
+    for to in FIRST..=LAST {
+        assert!(check(&new, to).await.0, "1.{to}");
+    }
 }
