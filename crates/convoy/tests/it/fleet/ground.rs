@@ -20,7 +20,7 @@ use testkit::{
     history::encoding::Encodings,
 };
 
-use super::hand::{self, Hand};
+use super::hand::{self, Care, Hand};
 
 /// The resource whose storage version differs between 1.34 (v1beta2) and 1.36 (v1).
 pub const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
@@ -185,7 +185,7 @@ impl Ground {
         let server = tokio::time::timeout(PATIENCE, Server::start(options)).await;
         let server = server.map_err(|_| format!("{name} did not start in time"))?;
         let server = server.map_err(|it| it.to_string())?;
-        let hand = (!outside.is_empty()).then(|| Hand::beside(&server.client(), &outside));
+        let hand = (!outside.is_empty()).then(|| Hand::beside(&server.client(), &outside, Care::Defined));
         Ok(Ship { server, faults, hand })
     }
 

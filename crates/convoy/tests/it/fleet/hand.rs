@@ -5,8 +5,13 @@ use std::sync::Arc;
 
 use controllers::{
     Selection, Setup,
-    migration::api::{ApiEngine, Endpoint, Reach, Settings},
+    migration::{
+        api::{ApiEngine, Endpoint, Reach, Settings},
+        engine::{Agreement, Batch, Engine, Look, Task, Trouble},
+    },
 };
+use futures_util::future::{BoxFuture, FutureExt};
+use meta::GroupResource;
 use parking_lot::Mutex;
 use store::SystemClock;
 
@@ -35,14 +40,24 @@ pub fn split(controllers: &str) -> (String, String) {
     (out.join(","), stay.join(","))
 }
 
+/// Of which resources the trigger sees to it by itself that they are migrated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Care {
+    /// Of all, as it should.
+    Everything,
+    /// Of those that tests define. Nothing is known of the others at first, so dozens of migrations would be made that no
+    /// story is about.
+    Defined,
+}
+
 impl Hand {
     /// Beside a server that is known to be the only one.
-    pub fn beside(client: &kube::Client, controllers: &str) -> Self {
-        Self::among(std::slice::from_ref(client), Reach::EveryServer, controllers)
+    pub fn beside(client: &kube::Client, controllers: &str, care: Care) -> Self {
+        Self::among(std::slice::from_ref(client), Reach::EveryServer, controllers, care)
     }
 
     /// Beside these. The first is asked for everything but the objects.
-    pub fn among(clients: &[kube::Client], reach: Reach, controllers: &str) -> Self {
+    pub fn among(clients: &[kube::Client], reach: Reach, controllers: &str, care: Care) -> Self {
         let answers: Arc<Mutex<Vec<Answer>>> = Arc::default();
         let clients: Vec<_> = clients.iter().map(|it| noted(it.clone(), &answers)).collect();
         let endpoints = clients.iter().enumerate();
@@ -52,7 +67,10 @@ impl Hand {
         let clock = SystemClock::shared();
         let mut setup = Setup::new(Arc::new(move || clock.now()));
         setup.selection = controllers.parse::<Selection>().unwrap();
-        setup.engine = Some(Arc::new(engine));
+        setup.engine = Some(match care {
+            Care::Everything => Arc::new(engine),
+            Care::Defined => Arc::new(Narrow(engine)),
+        });
         let task = tokio::spawn(controllers::run(clients[0].clone(), setup, std::future::pending()));
         Self { has_trigger: controllers.contains("trigger"), answers, task }
     }
@@ -88,4 +106,42 @@ fn noted(client: kube::Client, answers: &Arc<Mutex<Vec<Answer>>>) -> kube::Clien
         }
     });
     kube::Client::new(service, "default")
+}
+
+/// The engine, with an eye only for what tests define.
+struct Narrow(ApiEngine);
+
+impl Engine for Narrow {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn agreement<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Result<Agreement, Trouble>> {
+        self.0.agreement(resource)
+    }
+
+    fn rewrite<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Batch, Trouble>> {
+        self.0.rewrite(task, position)
+    }
+
+    fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>> {
+        self.0.verify(task, position)
+    }
+
+    fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {
+        let is_defined = |it: &GroupResource| &*it.group == "example.com";
+        async move { Ok(self.0.resources().await?.into_iter().filter(is_defined).collect()) }.boxed()
+    }
+
+    fn written<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Vec<String>> {
+        self.0.written(resource)
+    }
+
+    fn hash<'a>(&'a self, resource: &'a GroupResource, version: &'a str) -> BoxFuture<'a, Option<String>> {
+        self.0.hash(resource, version)
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        self.0.changed()
+    }
 }

@@ -9,7 +9,7 @@ use super::widgets::{
 };
 use crate::fleet::{
     ground::{CLASSES, CLASSES_RECORD, Ground, NEW, OLD, Ship, class, eventually},
-    hand::Hand,
+    hand::{Care, Hand},
     on_both_stores, through_api_too,
 };
 
@@ -197,21 +197,22 @@ async fn a_rollback_half_way_is_migrated_back(ground: Ground) {
 /// As beside a cluster whose servers do not talk to each other.
 async fn servers_that_are_asked_one_by_one_have_to_agree(ground: Ground) {
     const MIGRATOR: &str = "storage-version-migrator";
+    let both = |a: &Ship, b: &Ship| [a.server.client(), b.server.client()];
     let a = ground.launch_with("a", 36, REPORT).await;
     make(&a, "new", 3).await;
     let b = ground.launch_with("b", 34, REPORT).await;
     make(&b, "old", 3).await;
-    let hand = Hand::among(&[a.server.client(), b.server.client()], Reach::EveryServer, MIGRATOR);
+    let hand = Hand::among(&both(&a, &b), Reach::EveryServer, MIGRATOR, Care::Everything);
     let asked = ask_for_classes(&a, "asked", json!({})).await;
     let waits = says(&a, &asked, "reason", "NotAgreed").await;
     assert_eq!(waits["status"]["phase"], "Pending", "{waits:#}");
-    let both = [(NEW.to_owned(), 3), (OLD.to_owned(), 3)];
-    stays("nothing is migrated", async || stored_below(&ground, STORED).await == both.clone().into()).await;
+    let mixed = [(NEW.to_owned(), 3), (OLD.to_owned(), 3)];
+    stays("nothing is migrated", async || stored_below(&ground, STORED).await == mixed.clone().into()).await;
     assert!(hand.answers_about("deviceclasses").iter().all(|it| it.method != "PATCH"));
     drop(hand);
     b.server.stop().await;
     let b = ground.launch_with("b", 36, REPORT).await;
-    let _hand = Hand::among(&[a.server.client(), b.server.client()], Reach::EveryServer, MIGRATOR);
+    let _hand = Hand::among(&both(&a, &b), Reach::EveryServer, MIGRATOR, Care::Everything);
     let done = succeeded(&a, &asked).await["status"].take();
     assert_eq!((&done["storageVersion"], &done["progress"]["migrated"]), (&json!(NEW), &json!(3)));
     // Every object was looked at through each of them.

@@ -14,7 +14,7 @@ use crate::{
     fixture::BINARY,
     fleet::{
         ground::{Ground, Ship, ask, eventually},
-        hand::Hand,
+        hand::{Care, Hand},
         on_both_stores,
     },
 };
@@ -144,7 +144,7 @@ async fn the_rights_in_the_manifests_are_enough_and_no_more(ground: Ground) {
     })
     .await;
     fill(&ship, 20).await;
-    let hand = Hand::beside(&client, "storage-version-migrator,storage-version-trigger");
+    let hand = Hand::beside(&client, "storage-version-migrator,storage-version-trigger", Care::Everything);
     settled(&ship, RESOURCE, "example.com/v1").await;
     flip(&ship, "v2").await;
     let done = succeeded(&ship, &triggered(&ship, "v2").await).await;

@@ -50,7 +50,8 @@ const ASKED: &str = "storage-version-gc,storage-version-migrator";
 
 async fn others_may_write_all_the_time(ground: Ground) {
     let history = History::of(&ground).await;
-    let ship = ground.launch_migrating("a", 36, &[]).await;
+    // Nobody else is there: on a busy machine it should not lose its lease, and with it the right to write.
+    let ship = ground.launch_migrating("a", 36, &["--member-lease-duration=10s"]).await;
     fill(&ship, 40).await;
     let stop = Arc::new(AtomicBool::new(false));
     let writers = (0..4).map(|writer| {
