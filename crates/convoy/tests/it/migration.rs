@@ -13,6 +13,7 @@ mod freeze;
 mod lists;
 mod objects;
 mod processes;
+mod progress;
 mod rights;
 mod sleeper;
 mod states;
