@@ -91,7 +91,10 @@ mod tests {
     #[test]
     fn every_version_that_may_be_stored_must_be_readable_and_known() {
         let hash = |version: &str| {
-            storage_version_hash(&GroupVersion::parse(&format!("resource.k8s.io/{version}")).unwrap(), "DeviceClass")
+            storage_version_hash(
+                &GroupVersion::parse(&format!("resource.k8s.io/{version}")).unwrap(),
+                "DeviceClass",
+            )
         };
         let (old, new, never) = (hash("v1beta2"), hash("v1"), hash("v9"));
         let is_safe = |hashes: &[&str]| check(hashes).map_err(|it| it.message).unwrap().is_safe;

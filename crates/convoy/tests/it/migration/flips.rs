@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::{
     history::History,
     widgets::{
-        ALL_WIDGETS, DEFINITION, IN_TREE, RESOURCE, WIDGETS, Watcher, ask_for, evidence, fill, flip, is_frozen,
-        migrated, migrations_of, settled, stored, succeeded, triggered, widget,
+        ALL_WIDGETS, DEFINITION, IN_TREE, RESOURCE, WIDGETS, Watcher, ask_for, evidence, fill, flip,
+        is_frozen, migrated, migrations_of, settled, stored, succeeded, triggered, widget,
     },
 };
 use crate::fleet::{

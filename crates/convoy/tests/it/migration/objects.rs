@@ -163,7 +163,8 @@ fn assert_three_are_named(status: &Value) {
 async fn three_that_cannot_be_read_among_a_thousand_are_named(ground: Ground) {
     let ship = ground.launch_migrating("a", 36, &[]).await;
     fill_with(&ship, definition("v1"), (0..N - 3).map(|n| widget(&format!("w{n:03}")))).await;
-    let strange = [json!({}), json!({"apiVersion": "example.com/v9"}), json!({"apiVersion": "example.com/v8"})];
+    let strange =
+        [json!({}), json!({"apiVersion": "example.com/v9"}), json!({"apiVersion": "example.com/v8"})];
     for (n, head) in strange.iter().enumerate() {
         let mut object = head.clone();
         object["kind"] = json!("Widget");

@@ -13,9 +13,7 @@ use testkit::tools;
 
 use super::{
     history::History,
-    widgets::{
-        DEFINITION, RESOURCE, fill, flip, is_frozen, migrated, settled, stored, stored_versions,
-    },
+    widgets::{DEFINITION, RESOURCE, fill, flip, is_frozen, migrated, settled, stored, stored_versions},
 };
 use crate::{
     fixture::BINARY,
@@ -95,7 +93,8 @@ async fn a_person_migrates_with_one_command(ground: Ground) {
         assert_eq!(stored_versions(ship).await, json!([before, storage]));
         let (code, said) = reached.run(&format!("{migrate} --accept-evidence SecondPassOneEndpoint")).await;
         assert_eq!(code, Some(0), "{said}");
-        let left = format!("{before} left status.storedVersions (evidence: SecondPassOneEndpoint of 20 objects)");
+        let left =
+            format!("{before} left status.storedVersions (evidence: SecondPassOneEndpoint of 20 objects)");
         assert!(said.contains(&left), "{said}");
         assert_eq!(stored_versions(ship).await, json!([storage]));
         assert!(!is_frozen(&ship.get(DEFINITION).await));

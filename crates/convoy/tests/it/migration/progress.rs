@@ -49,7 +49,9 @@ async fn an_estimate_comes_true(ground: Ground) {
         let status = ship.get(&path).await["status"].take();
         match status["phase"].as_str() {
             Some("Verifying" | "Pruning" | "Succeeded") => break Timestamp::now(),
-            Some("Running") if seen.last() != Some(&status["progress"]) => seen.push(status["progress"].clone()),
+            Some("Running") if seen.last() != Some(&status["progress"]) => {
+                seen.push(status["progress"].clone())
+            }
             _ => {}
         }
         assert!(Instant::now() < deadline, "it is not over: {status:#}");

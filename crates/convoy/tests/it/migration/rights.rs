@@ -106,12 +106,11 @@ fn the_policy_is_about_the_storage_version_of_frozen_definitions_and_fails_close
     assert_eq!(variable("after"), "object.spec.versions.filter(v, v.storage).map(v, v.name)");
     let validations = policy["spec"]["validations"].as_array().unwrap();
     assert_eq!(validations.len(), 1);
-    assert_eq!(
-        validations[0]["expression"],
-        "!variables.isFrozen || variables.before == variables.after"
-    );
+    assert_eq!(validations[0]["expression"], "!variables.isFrozen || variables.before == variables.after");
     // By these words the migrator knows that it was the freeze that refused.
-    assert!(validations[0]["messageExpression"].as_str().unwrap().contains("ksvm.sigs.k8s.io/migrating=true"));
+    assert!(
+        validations[0]["messageExpression"].as_str().unwrap().contains("ksvm.sigs.k8s.io/migrating=true")
+    );
     let binding = all.iter().find(|it| kind(it) == "ValidatingAdmissionPolicyBinding").unwrap();
     assert_eq!(
         (&binding["spec"]["policyName"], &binding["spec"]["validationActions"]),
@@ -139,10 +138,8 @@ async fn the_rights_in_the_manifests_are_enough_and_no_more(ground: Ground) {
     }
     let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
     let client = ship.server.client_as(ACCOUNT, &groups);
-    eventually("the rights are known", async || {
-        ask(&client, "GET", STATES, Value::Null).await.0 == 200
-    })
-    .await;
+    eventually("the rights are known", async || ask(&client, "GET", STATES, Value::Null).await.0 == 200)
+        .await;
     fill(&ship, 20).await;
     let hand = Hand::beside(&client, "storage-version-migrator,storage-version-trigger", Care::Everything);
     settled(&ship, RESOURCE, "example.com/v1").await;

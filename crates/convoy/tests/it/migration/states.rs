@@ -5,9 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     history::History,
-    widgets::{
-        DEFINITION, RESOURCE, STATES, annotate, fill, flip, migrated, migrations_of, settled, stays,
-    },
+    widgets::{DEFINITION, RESOURCE, STATES, annotate, fill, flip, migrated, migrations_of, settled, stays},
 };
 use crate::fleet::{
     ground::{Ground, Ship, eventually},
@@ -44,9 +42,11 @@ fn state(name: &str, group: &str, resource: &str) -> Value {
 
 async fn a_state_is_called_like_its_resource(ground: Ground) {
     let ship = ground.launch("a", 36).await;
-    for (name, group, resource) in
-        [("widgets", "example.com", "widgets"), ("widgets.example.com", "example.org", "widgets"), ("x", "", "pods")]
-    {
+    for (name, group, resource) in [
+        ("widgets", "example.com", "widgets"),
+        ("widgets.example.com", "example.org", "widgets"),
+        ("x", "", "pods"),
+    ] {
         let (code, why) = ship.ask("POST", STATES, state(name, group, resource)).await;
         assert_eq!(code, 422, "{why}");
         assert!(why["message"].as_str().unwrap().contains("metadata.name"), "{why}");
@@ -93,9 +93,8 @@ async fn a_state_lists_what_may_be_stored(ground: Ground) {
 
     let said: Vec<Value> = history.values_of(KEY).iter_mut().map(|it| it["status"].take()).collect();
     let said: Vec<&Value> = said.iter().filter(|it| it["persistedVersions"].is_array()).collect();
-    let lists = |status: &Value, version: &Value| {
-        status["persistedVersions"].as_array().unwrap().contains(version)
-    };
+    let lists =
+        |status: &Value, version: &Value| status["persistedVersions"].as_array().unwrap().contains(version);
     for status in &said {
         // What is written now may be stored: both come in one update.
         let current = &status["currentVersion"];

@@ -7,7 +7,8 @@ use super::{
     history::History,
     widgets::{
         DEFINITION, MIGRATIONS, PREFIX, RESOURCE, STATES, ask_for, ask_for_resource, definition, ended,
-        establish, evidence, fill, flip, is_frozen, migrated, says, slow, stored, stored_versions, succeeded, triggered, widget,
+        establish, evidence, fill, flip, is_frozen, migrated, says, slow, stored, stored_versions, succeeded,
+        triggered, widget,
     },
 };
 use crate::fleet::{

@@ -120,9 +120,9 @@ async fn what_is_stored_in_old_versions_counts_too(ground: Ground) {
     let stored = "1 object of deviceclasses.resource.k8s.io is stored as resource.k8s.io/v1alpha3";
     for to in FIRST..=LAST {
         let (is_safe, reasons) = check(&new, to).await;
-        let is_read = known(to).get("deviceclasses.resource.k8s.io").is_none_or(|(_, readable)| {
-            readable.contains("resource.k8s.io/v1alpha3")
-        });
+        let is_read = known(to)
+            .get("deviceclasses.resource.k8s.io")
+            .is_none_or(|(_, readable)| readable.contains("resource.k8s.io/v1alpha3"));
         assert_eq!(is_safe, is_read, "1.{to}: {reasons:#?}");
         assert!(is_safe || reasons.iter().any(|it| it.starts_with(stored)), "1.{to}: {reasons:#?}");
     }
