@@ -140,10 +140,7 @@ impl Trigger {
     async fn pass(&self, key: String) -> Result<Next, Error> {
         let resource = GroupResource::from(key.as_str());
         let later = |it: Trouble| Error::Unknown(it.to_string());
-        let agreement = match self.engine.agreement(&resource).await {
-            Err(Trouble::Gone) => Agreement::Absent,
-            other => other.map_err(later)?,
-        };
+        let agreement = self.agreement(&resource).await?;
         if agreement == Agreement::Absent {
             return self.forget(&key).await;
         }
@@ -167,6 +164,11 @@ impl Trigger {
             is_first,
             now: (self.ctx.now)(),
         });
+        // What was counted may be what another agreement has left: a migration that somebody asked for can begin and end
+        // while this looks.
+        if plan.create && self.agreement(&resource).await? != agreement {
+            return Ok(Next::After(SETTLE));
+        }
         for name in &plan.delete {
             debug!(resource = key, migration = name, "a migration of ours is out of date");
             match Api::External.collection().delete(&self.ctx.client, name).await {
@@ -184,6 +186,13 @@ impl Trigger {
         let next = self.look_again(&key, &agreement);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
         Ok(next)
+    }
+
+    async fn agreement(&self, resource: &GroupResource) -> Result<Agreement, Error> {
+        match self.engine.agreement(resource).await {
+            Err(Trouble::Gone) => Ok(Agreement::Absent),
+            other => other.map_err(|it| Error::Unknown(it.to_string())),
+        }
     }
 
     /// Servers that are asked do not tell when they agree. After a flip that is a moment, in an upgrade it takes long.
