@@ -181,10 +181,11 @@ fn proven(facts: &Facts<'_>, state: Option<&State>, version: &str, epoch: i64) -
 /// The versions in which objects may be stored, each once, in the order in which they came.
 fn persisted(facts: &Facts<'_>, state: Option<&State>, current: Option<&str>) -> Vec<String> {
     let mut versions: Vec<String> = match (facts.stored, state) {
-        (Some(stored), _) if current.is_some() => counted(stored),
+        // Also those that are only listed: the next object may be stored in one of them.
+        (Some(stored), _) if current.is_some() => stored.keys().cloned().collect(),
         (Some(stored), state) => {
             let before = state.map(|it| it.persisted_versions.clone()).unwrap_or_default();
-            before.into_iter().chain(counted(stored)).collect()
+            before.into_iter().chain(stored.keys().cloned()).collect()
         }
         (None, Some(state)) => state.persisted_versions.clone(),
         (None, None) => vec![UNKNOWN.to_owned()],
@@ -198,10 +199,6 @@ fn persisted(facts: &Facts<'_>, state: Option<&State>, current: Option<&str>) ->
         }
     }
     seen
-}
-
-fn counted(stored: &BTreeMap<String, u64>) -> Vec<String> {
-    stored.iter().filter(|(_, n)| **n > 0).map(|(version, _)| version.clone()).collect()
 }
 
 /// What to write, if it says anything new, or if its heartbeat is due.
