@@ -15,7 +15,7 @@
 mod plan;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -58,7 +58,8 @@ const API_VERSION: &str = "migration.k8s.io/v1alpha1";
 
 pub(crate) async fn run(ctx: Ctx) {
     let Some(engine) = ctx.engine.clone() else { return std::future::pending().await };
-    let trigger = Arc::new(Trigger { ctx: ctx.clone(), engine, known: Mutex::default() });
+    let (known, open) = (Mutex::default(), Mutex::default());
+    let trigger = Arc::new(Trigger { ctx: ctx.clone(), engine, known, open });
     served(&ctx.client, &states()).await;
     let moved = stream::unfold((Arc::clone(&trigger), true), |(trigger, is_first)| async move {
         if !is_first {
@@ -112,6 +113,8 @@ struct Trigger {
     engine: Arc<dyn Engine>,
     /// Resources that this process has looked at.
     known: Mutex<HashSet<String>>,
+    /// Resources about which servers do not agree, and how often that was seen.
+    open: Mutex<HashMap<String, u32>>,
 }
 
 impl Trigger {
@@ -137,10 +140,7 @@ impl Trigger {
     async fn pass(&self, key: String) -> Result<Next, Error> {
         let resource = GroupResource::from(key.as_str());
         let later = |it: Trouble| Error::Unknown(it.to_string());
-        let agreement = match self.engine.agreement(&resource).await {
-            Err(Trouble::Gone) => Agreement::Absent,
-            other => other.map_err(later)?,
-        };
+        let agreement = self.agreement(&resource).await?;
         if agreement == Agreement::Absent {
             return self.forget(&key).await;
         }
@@ -164,6 +164,11 @@ impl Trigger {
             is_first,
             now: (self.ctx.now)(),
         });
+        // What was counted may be what another agreement has left: a migration that somebody asked for can begin and end
+        // while this looks.
+        if plan.create && self.agreement(&resource).await? != agreement {
+            return Ok(Next::After(SETTLE));
+        }
         for name in &plan.delete {
             debug!(resource = key, migration = name, "a migration of ours is out of date");
             match Api::External.collection().delete(&self.ctx.client, name).await {
@@ -178,13 +183,34 @@ impl Trigger {
         if plan.create {
             self.create(&resource, &agreement).await?;
         }
+        let next = self.look_again(&key, &agreement);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        Ok(Next::OnChange)
+        Ok(next)
+    }
+
+    async fn agreement(&self, resource: &GroupResource) -> Result<Agreement, Error> {
+        match self.engine.agreement(resource).await {
+            Err(Trouble::Gone) => Ok(Agreement::Absent),
+            other => other.map_err(|it| Error::Unknown(it.to_string())),
+        }
+    }
+
+    /// Servers that are asked do not tell when they agree. After a flip that is a moment, in an upgrade it takes long.
+    fn look_again(&self, key: &str, agreement: &Agreement) -> Next {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.engine.is_told() || !matches!(agreement, Agreement::Open(_)) {
+            open.remove(key);
+            return Next::OnChange;
+        }
+        let seen = open.entry(key.to_owned()).or_default();
+        *seen += 1;
+        Next::After(PERIOD.min(SETTLE * (1 << (*seen).min(10))))
     }
 
     /// A resource that is gone needs no state: a new one of its name is another one.
     async fn forget(&self, key: &str) -> Result<Next, Error> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         match states().delete(&self.ctx.client, key).await {
             Err(error) if !error.is(404) => Err(error),
             _ => Ok(Next::OnChange),
@@ -258,6 +284,7 @@ fn describe(migration: &Migration) -> Made {
         is_interrupted: run.phase == Phase::Aborted && run.reason != CANCELLED,
         is_whole: migration.is_whole(),
         version: run.storage_version.clone(),
+        epoch: run.epoch,
         completed: run.completion_time.as_deref().and_then(time::parse_time),
         evidence: run.evidence.clone(),
     }

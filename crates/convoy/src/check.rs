@@ -2,6 +2,8 @@
 //!
 //! Deliberately not here: counting (`census`), and what a release can read (`catalog`).
 
+mod states;
+
 use std::collections::BTreeMap;
 
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
@@ -15,9 +17,10 @@ use station::View;
 use crate::{
     census,
     cli::say,
-    cluster::{self, ClusterFlags},
+    cluster::{self, Cluster, ClusterFlags},
     failure::{Exit, Failure},
     flags::parse_release,
+    migrate,
     status::{self, Output},
 };
 
@@ -67,7 +70,12 @@ pub fn run(flags: &CheckFlags) -> Result<(), Failure> {
             _ => status::read(&cluster).await.map_err(unknown)?,
         };
         let found = match (&flags.to, &flags.drop) {
-            (Some(release), _) => to(*release, &census, &view)?,
+            (Some(release), _) => match &cluster {
+                Cluster::Running(client) if census.evidence == "ApiInference" => {
+                    by_states(*release, client).await?
+                }
+                _ => to(*release, &census, &view)?,
+            },
             (None, Some(name)) => drop_version(name, &census, &view)?,
             (None, None) => return Err(Failure::usage("--to or --drop is needed")),
         };
@@ -90,11 +98,20 @@ fn unknown(failure: Failure) -> Failure {
     Failure { exit: Exit::Unknown, ..failure }
 }
 
+/// The same of a cluster that is not ours.
+async fn by_states(release: Release, client: &kube::Client) -> Result<Found, Failure> {
+    let list = migrate::request(client, "GET", states::STATES, None).await;
+    states::to(release, &catalog(release)?, &list.map_err(unknown)?)
+}
+
+fn catalog(release: Release) -> Result<Catalog, Failure> {
+    let gates = FeatureGates::defaults(release);
+    Catalog::new(release, &RuntimeConfig::default(), &gates).map_err(|it| Failure::because(&it))
+}
+
 /// Whether a release can read what is stored, and what the servers write now.
 pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, Failure> {
-    let gates = FeatureGates::defaults(release);
-    let catalog =
-        Catalog::new(release, &RuntimeConfig::default(), &gates).map_err(|it| Failure::because(&it))?;
+    let catalog = catalog(release)?;
     let mut decodable: BTreeMap<GroupResource, Vec<StorageVersion>> = BTreeMap::new();
     for definition in catalog.definitions().iter().filter(|it| it.is_stored()) {
         let versions = definition.decodable.iter().map(|it| StorageVersion::new(it.to_string()));

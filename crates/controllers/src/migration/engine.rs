@@ -210,7 +210,8 @@ pub trait Engine: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// The versions in which servers write now; more than one while they do not agree.
+    /// The versions in which servers write now; more than one while they do not agree. Where objects cannot be counted,
+    /// also those that `status.storedVersions` of a definition lists.
     fn written<'a>(&'a self, _resource: &'a GroupResource) -> BoxFuture<'a, Vec<String>> {
         Box::pin(std::future::ready(Vec::new()))
     }

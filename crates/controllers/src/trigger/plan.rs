@@ -49,6 +49,8 @@ pub(super) struct Made {
     pub(super) is_whole: bool,
     /// What it stored objects in.
     pub(super) version: String,
+    /// The agreement under which it did.
+    pub(super) epoch: i64,
     pub(super) completed: Option<Timestamp>,
     pub(super) evidence: Option<Proof>,
 }
@@ -59,7 +61,7 @@ pub(super) struct Facts<'a> {
     /// `None` if there is no StorageState.
     pub(super) state: Option<&'a State>,
     pub(super) agreement: &'a Agreement,
-    /// What servers write now.
+    /// What servers write now, and what a definition lists where objects cannot be counted.
     pub(super) written: &'a [String],
     /// What is stored, where that can be counted.
     pub(super) stored: Option<&'a BTreeMap<String, u64>>,
@@ -106,15 +108,15 @@ pub(super) fn plan(facts: &Facts<'_>) -> Plan {
                 state: due(facts.state, known, now),
             }
         }
-        Agreement::Agreed { version, .. } => agreed(facts, state, version),
+        Agreement::Agreed { version, epoch } => agreed(facts, state, version, *epoch),
     }
 }
 
 /// All servers write `version`.
-fn agreed(facts: &Facts<'_>, state: Option<&State>, version: &str) -> Plan {
+fn agreed(facts: &Facts<'_>, state: Option<&State>, version: &str, epoch: i64) -> Plan {
     let Facts { migrations, now, stored, .. } = *facts;
     let has_changed = state.is_none_or(|it| it.current_version != version);
-    let proof = proven(facts, state, version);
+    let proof = proven(facts, state, version, epoch);
     if let Some(evidence) = proof {
         let known = Known {
             current: version.to_owned(),
@@ -150,7 +152,7 @@ fn agreed(facts: &Facts<'_>, state: Option<&State>, version: &str) -> Plan {
 }
 
 /// Why it is certain that everything is stored in `version`.
-fn proven(facts: &Facts<'_>, state: Option<&State>, version: &str) -> Option<Proof> {
+fn proven(facts: &Facts<'_>, state: Option<&State>, version: &str, epoch: i64) -> Option<Proof> {
     let now = time::format_time(facts.now);
     if let Some(stored) = facts.stored {
         // Versions that are only listed are here, too: that nothing is stored in them is yet to be proven.
@@ -163,22 +165,27 @@ fn proven(facts: &Facts<'_>, state: Option<&State>, version: &str) -> Option<Pro
             message: "nothing is stored in another version".to_owned(),
         });
     }
-    let state = state?;
-    if state.persisted_versions == [version] && state.current_version == version {
+    let state = state.filter(|it| it.current_version == version)?;
+    // Listed beside it: somebody turned there and back while nobody looked, or the evidence was not good enough to
+    // narrow the list.
+    let is_listed = facts.written.iter().any(|it| it != version);
+    if state.persisted_versions == [version] && !is_listed {
         return state.evidence.clone().or_else(|| Some(Proof::default()));
     }
-    // Only what ended after the last change says something about it.
-    let done = facts.migrations.iter().find(|it| it.has_succeeded && it.is_whole && it.version == version);
-    done.filter(|_| state.current_version == version).map(|it| it.evidence.clone().unwrap_or_default())
+    // Only what ended after the last change says something about it. A list that has changed is another epoch.
+    let is_done = |it: &&Made| it.has_succeeded && it.is_whole && it.version == version;
+    let done = facts.migrations.iter().filter(is_done).find(|it| !is_listed || it.epoch == epoch);
+    done.map(|it| it.evidence.clone().unwrap_or_default())
 }
 
 /// The versions in which objects may be stored, each once, in the order in which they came.
 fn persisted(facts: &Facts<'_>, state: Option<&State>, current: Option<&str>) -> Vec<String> {
     let mut versions: Vec<String> = match (facts.stored, state) {
-        (Some(stored), _) if current.is_some() => counted(stored),
+        // Also those that are only listed: the next object may be stored in one of them.
+        (Some(stored), _) if current.is_some() => stored.keys().cloned().collect(),
         (Some(stored), state) => {
             let before = state.map(|it| it.persisted_versions.clone()).unwrap_or_default();
-            before.into_iter().chain(counted(stored)).collect()
+            before.into_iter().chain(stored.keys().cloned()).collect()
         }
         (None, Some(state)) => state.persisted_versions.clone(),
         (None, None) => vec![UNKNOWN.to_owned()],
@@ -192,10 +199,6 @@ fn persisted(facts: &Facts<'_>, state: Option<&State>, current: Option<&str>) ->
         }
     }
     seen
-}
-
-fn counted(stored: &BTreeMap<String, u64>) -> Vec<String> {
-    stored.iter().filter(|(_, n)| **n > 0).map(|(version, _)| version.clone()).collect()
 }
 
 /// What to write, if it says anything new, or if its heartbeat is due.

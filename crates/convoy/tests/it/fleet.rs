@@ -9,6 +9,7 @@ mod chaos;
 mod custom;
 mod gate;
 pub mod ground;
+pub mod hand;
 mod members;
 mod pauses;
 mod peers;
@@ -37,3 +38,27 @@ macro_rules! on_both_stores {
     };
 }
 pub(crate) use on_both_stores;
+
+/// Runs a story of migrations once more, by requests to a server that migrates nothing by itself.
+macro_rules! through_api_too {
+    ($($(#[$doc:meta])* $story:ident),+ $(,)?) => {
+        mod through_api {
+            mod embedded {
+                $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $story() {
+                    let ground = $crate::fleet::ground::Ground::embedded();
+                    super::super::$story(ground.through_api()).await;
+                })+
+            }
+            mod etcd {
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $story() {
+                    if let Some(ground) = $crate::fleet::ground::Ground::etcd().await {
+                        super::super::$story(ground.through_api()).await;
+                    }
+                })+
+            }
+        }
+    };
+}
+pub(crate) use through_api_too;

@@ -115,7 +115,7 @@ pub(super) fn decide(resource: &GroupResource, facts: Facts) -> Standing {
     }
 }
 
-/// What the servers write, as far as they say: each version once.
+/// What the servers write, as far as they say, and what a definition lists: each version once.
 pub(super) fn all_written(resource: &GroupResource, facts: &Facts) -> Vec<String> {
     let mut versions = BTreeSet::new();
     for offer in facts.endpoints.iter().filter_map(|(_, said)| said.as_ref().ok()?.as_ref()) {
@@ -125,6 +125,9 @@ pub(super) fn all_written(resource: &GroupResource, facts: &Facts) -> Vec<String
                 versions.insert(version);
             }
         }
+    }
+    if let Ok(Some(definition)) = &facts.definition {
+        versions.extend(definition.stored.iter().map(|it| written(&resource.group, it)));
     }
     if let Ok(Some(storage)) = &facts.storage {
         versions.extend(storage.servers.iter().map(|(_, version)| version.clone()));

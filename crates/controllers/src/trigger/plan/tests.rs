@@ -33,6 +33,7 @@ fn made(version: &str, is_own: bool, outcome: Option<bool>) -> Made {
         is_interrupted: false,
         is_whole: true,
         version: version.to_owned(),
+        epoch: 1,
         completed: outcome.map(|_| "2026-11-16T11:58:00Z".parse().unwrap()),
         evidence: None,
     }
@@ -224,4 +225,21 @@ fn a_failed_migration_is_not_repeated_at_once() {
     let plan = Given { migrations: vec![long_ago], ..given }.plan();
     assert!(plan.create);
     assert_eq!(plan.delete, ["m-v2"]);
+}
+
+/// T15, B13, B21: there and back while nobody looked is seen by what the definition lists.
+#[test]
+fn a_version_that_is_listed_beside_is_migrated_once() {
+    let given = Given {
+        state: Some(state(V1, &[V1], FRESH)),
+        written: &[V1, V2],
+        migrations: vec![Made { epoch: 7, ..made(V1, true, Some(true)) }],
+        ..Given::on(V1)
+    };
+    let plan = given.plan();
+    assert!(plan.create, "the one that succeeded did so under another list");
+    assert_eq!(persisted(&plan), [V1, V2]);
+    // Under this list, too: it is not narrowed because the evidence was not good enough for that.
+    let done = Given { migrations: vec![made(V1, true, Some(true))], ..given };
+    assert!(!done.plan().create);
 }

@@ -20,6 +20,8 @@ use testkit::{
     history::encoding::Encodings,
 };
 
+use super::hand::{self, Care, Hand};
+
 /// The resource whose storage version differs between 1.34 (v1beta2) and 1.36 (v1).
 pub const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 pub const CLASSES_RECORD: &str = "resource.k8s.io.deviceclasses";
@@ -44,12 +46,16 @@ pub struct Ground {
     /// Keys and certificates of servers that listen.
     pub certs: TempDir,
     _folder: Option<TempDir>,
+    /// Servers migrate nothing by themselves: it is done by requests, as beside a cluster that is not ours.
+    is_through_api: bool,
 }
 
 /// One server, and the means to disturb its connection to the store.
 pub struct Ship {
     pub server: Server,
     pub faults: Faults,
+    /// What migrates through its API, if its own controllers do not.
+    pub hand: Option<Hand>,
 }
 
 /// Everything that is stored from its making on.
@@ -67,7 +73,8 @@ impl Ground {
             ..store_embedded::Options::new(SystemClock::shared())
         };
         let store = EmbeddedStore::open(folder.path(), options).unwrap();
-        Self { store: SharedStore::new(store), etcd: None, certs: certs(), _folder: Some(folder) }
+        let store = SharedStore::new(store);
+        Self { store, etcd: None, certs: certs(), _folder: Some(folder), is_through_api: false }
     }
 
     /// `None`, said loudly, where there is no etcd.
@@ -87,7 +94,18 @@ impl Ground {
             ..EtcdConfig::new(vec![etcd.url()], SystemClock::shared())
         };
         let store = EtcdStore::connect(config).await.unwrap();
-        Self { store: SharedStore::new(store), etcd: Some(etcd), certs: certs(), _folder: None }
+        let store = SharedStore::new(store);
+        Self { store, etcd: Some(etcd), certs: certs(), _folder: None, is_through_api: false }
+    }
+
+    /// Whatever is launched here does not migrate in its store: the controllers that would run outside of it, and have
+    /// nothing but its API.
+    pub fn through_api(self) -> Self {
+        Self { is_through_api: true, ..self }
+    }
+
+    pub fn is_through_api(&self) -> bool {
+        self.is_through_api
     }
 
     /// On an etcd that others use too.
@@ -97,10 +115,11 @@ impl Ground {
 
     /// Another cluster of the same kind.
     pub async fn another(&self, n: usize) -> Self {
-        match &self.etcd {
+        let another = match &self.etcd {
             Some(etcd) => Self::below(Arc::clone(etcd), &format!("/another-{n}")).await,
             None => Self::embedded(),
-        }
+        };
+        Self { is_through_api: self.is_through_api, ..another }
     }
 
     /// A server that is ready, or why it is not.
@@ -135,11 +154,15 @@ impl Ground {
 
     async fn try_launch_as(
         &self,
-        options: Options,
+        mut options: Options,
         name: &str,
         minor: u16,
         flags: &[&str],
     ) -> Result<Ship, String> {
+        let mut outside = String::new();
+        if self.is_through_api {
+            (outside, options.controllers) = hand::split(&options.controllers);
+        }
         let (store, faults) = FaultStore::new(self.store.clone(), SystemClock::shared());
         let mut all =
             vec!["--member-lease-duration=1s".to_owned(), "--departure-settle-time=300ms".to_owned()];
@@ -163,7 +186,9 @@ impl Ground {
         };
         let server = tokio::time::timeout(PATIENCE, Server::start(options)).await;
         let server = server.map_err(|_| format!("{name} did not start in time"))?;
-        Ok(Ship { server: server.map_err(|it| it.to_string())?, faults })
+        let server = server.map_err(|it| it.to_string())?;
+        let hand = (!outside.is_empty()).then(|| Hand::beside(&server.client(), &outside, Care::Defined));
+        Ok(Ship { server, faults, hand })
     }
 
     pub async fn launch(&self, name: &str, minor: u16) -> Ship {

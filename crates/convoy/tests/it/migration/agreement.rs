@@ -1,5 +1,6 @@
 //! Servers of two releases on one store: nothing is migrated until they agree, then everything is.
 
+use controllers::migration::api::Reach;
 use serde_json::{Value, json};
 
 use super::widgets::{
@@ -8,7 +9,8 @@ use super::widgets::{
 };
 use crate::fleet::{
     ground::{CLASSES, CLASSES_RECORD, Ground, NEW, OLD, Ship, class, eventually},
-    on_both_stores,
+    hand::{Care, Hand},
+    on_both_stores, through_api_too,
 };
 
 on_both_stores!(
@@ -20,6 +22,13 @@ on_both_stores!(
     a_server_of_another_release_ends_a_migration_that_runs,
     /// T15, B23.
     a_rollback_half_way_is_migrated_back,
+    /// T7, B24, B27: through the API, each server asked.
+    servers_that_are_asked_one_by_one_have_to_agree,
+);
+
+through_api_too!(
+    /// T7, B26: skew in the middle.
+    a_server_of_another_release_ends_a_migration_that_runs,
 );
 
 const RESOURCE: &str = "deviceclasses.resource.k8s.io";
@@ -183,4 +192,35 @@ async fn a_rollback_half_way_is_migrated_back(ground: Ground) {
     assert_eq!(stored_below(&ground, STORED).await, [(OLD.to_owned(), 7)].into());
     assert_everything_is_current(&a).await;
     annotate(&b, &format!("{CLASSES}/new-0"), json!({"still": "here"})).await;
+}
+
+/// As beside a cluster whose servers do not talk to each other.
+async fn servers_that_are_asked_one_by_one_have_to_agree(ground: Ground) {
+    const MIGRATOR: &str = "storage-version-migrator";
+    let both = |a: &Ship, b: &Ship| [a.server.client(), b.server.client()];
+    let a = ground.launch_with("a", 36, REPORT).await;
+    make(&a, "new", 3).await;
+    let b = ground.launch_with("b", 34, REPORT).await;
+    make(&b, "old", 3).await;
+    let hand = Hand::among(&both(&a, &b), Reach::EveryServer, MIGRATOR, Care::Everything);
+    let asked = ask_for_classes(&a, "asked", json!({})).await;
+    let waits = says(&a, &asked, "reason", "NotAgreed").await;
+    assert_eq!(waits["status"]["phase"], "Pending", "{waits:#}");
+    let mixed = [(NEW.to_owned(), 3), (OLD.to_owned(), 3)];
+    stays("nothing is migrated", async || stored_below(&ground, STORED).await == mixed.clone().into()).await;
+    assert!(hand.answers_about("deviceclasses").iter().all(|it| it.method != "PATCH"));
+    drop(hand);
+    b.server.stop().await;
+    let b = ground.launch_with("b", 36, REPORT).await;
+    let _hand = Hand::among(&both(&a, &b), Reach::EveryServer, MIGRATOR, Care::Everything);
+    let done = succeeded(&a, &asked).await["status"].take();
+    assert_eq!((&done["storageVersion"], &done["progress"]["migrated"]), (&json!(NEW), &json!(3)));
+    // Every object was looked at through each of them.
+    let evidence = &done["evidence"];
+    assert_eq!(
+        (&evidence["kind"], &evidence["objects"]),
+        (&json!("SecondPassAllEndpoints"), &json!(12)),
+        "{done:#}"
+    );
+    assert_eq!(stored_below(&ground, STORED).await, [(NEW.to_owned(), 6)].into());
 }

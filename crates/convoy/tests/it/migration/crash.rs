@@ -14,10 +14,15 @@ use super::{
 };
 use crate::fleet::{
     ground::{Ground, Ship, ask, eventually},
-    on_both_stores,
+    on_both_stores, through_api_too,
 };
 
 on_both_stores!(
+    /// T9, D6.
+    whoever_takes_over_comes_to_the_same_end,
+);
+
+through_api_too!(
     /// T9, D6.
     whoever_takes_over_comes_to_the_same_end,
 );

@@ -46,6 +46,17 @@ impl History {
         Self { events, store: ground.store.clone(), task }
     }
 
+    /// Every value that a key had so far; nothing once it was deleted.
+    pub fn values_of(&self, key: &str) -> Vec<Value> {
+        let events = self.events.lock();
+        let values = events.iter().filter_map(|it| match it {
+            Event::Put(it) if it.key.as_str() == key => serde_json::from_slice(&it.value).ok(),
+            Event::Delete(it, _) if it.as_str() == key => Some(Value::Null),
+            _ => None,
+        });
+        values.collect()
+    }
+
     /// Fails if at any revision something was stored in a version that was not listed.
     pub async fn judge(self) -> Judged {
         let end = Key::new("/registry/end-of-history");

@@ -6,18 +6,21 @@ use std::sync::{
 };
 
 use serde_json::{Value, json};
-use testkit::webhook::{Identity, Reply, Webhook};
+use testkit::{
+    tools,
+    webhook::{Identity, Reply, Webhook},
+};
 
 use super::{
     history::History,
     widgets::{
-        ALL_WIDGETS, DEFINITION, MIGRATIONS, RESOURCE, WIDGETS, definition, ended, establish, flip,
-        is_frozen, migrations_of, stays_for, stored, stored_versions, succeeded, versions, widget,
+        ALL_WIDGETS, DEFINITION, definition, ended, fill_with, flip, is_frozen, stays_for, stored,
+        stored_versions, succeeded, triggered, versions, widget,
     },
 };
 use crate::fleet::{
-    ground::{Ground, Ship, eventually},
-    on_both_stores,
+    ground::{Ground, eventually},
+    on_both_stores, through_api_too,
 };
 
 on_both_stores!(
@@ -26,6 +29,15 @@ on_both_stores!(
     /// T6, T12.
     an_object_that_the_webhook_refuses_is_named,
 );
+
+through_api_too!(
+    /// T1 (with conversion), T4, T12, LAB 6.
+    a_webhook_that_is_down_is_waited_for,
+);
+
+/// Seconds for which the webhook is dead, in CI and with `CONVOY_SOAK`.
+const SHORT_OUTAGE: u64 = 3;
+const LONG_OUTAGE: u64 = 90;
 
 /// Notes in which version an object was converted; refuses those that are called so.
 fn converted(review: &Value) -> Value {
@@ -52,16 +64,9 @@ fn with_webhook(hook: &Webhook) -> Value {
     crd
 }
 
-/// The path of the migration that the trigger makes.
-async fn triggered(ship: &Ship) -> String {
-    eventually("a migration is made", async || !migrations_of(ship, RESOURCE).await.is_empty()).await;
-    let made = migrations_of(ship, RESOURCE).await.remove(0);
-    format!("{MIGRATIONS}/{}", made["metadata"]["name"].as_str().unwrap())
-}
-
 async fn a_webhook_that_is_down_is_waited_for(ground: Ground) {
     let history = History::of(&ground).await;
-    let is_down = Arc::new(AtomicBool::new(true));
+    let is_down = Arc::new(AtomicBool::new(false));
     let down = Arc::clone(&is_down);
     let hook = Webhook::start(Identity::Good, move |review| {
         if down.load(Ordering::Relaxed) { Reply::Close } else { Reply::Json(converted(review)) }
@@ -69,12 +74,10 @@ async fn a_webhook_that_is_down_is_waited_for(ground: Ground) {
     .await
     .unwrap();
     let ship = ground.launch_migrating("a", 36, &[]).await;
-    establish(&ship, with_webhook(&hook)).await;
-    for n in 0..12 {
-        ship.expect(201, "POST", WIDGETS, widget(&format!("w{n}"))).await;
-    }
+    fill_with(&ship, with_webhook(&hook), (0..12).map(|n| widget(&format!("w{n}")))).await;
+    is_down.store(true, Ordering::Relaxed);
     flip(&ship, "v2").await;
-    let path = triggered(&ship).await;
+    let path = triggered(&ship, "v2").await;
     eventually("the webhook is named", async || {
         let found = ship.get(&path).await;
         found["status"]["message"]
@@ -83,10 +86,14 @@ async fn a_webhook_that_is_down_is_waited_for(ground: Ground) {
             .contains("conversion webhook for example.com/v1")
     })
     .await;
-    // However often it is tried, it is not given up.
-    stays_for(5, "it waits", async || {
+    // However often it is tried, it is not given up, and says why all the while.
+    let outage = if tools::is_soak() { LONG_OUTAGE } else { SHORT_OUTAGE };
+    stays_for(outage, "it waits", async || {
         let found = ship.get(&path).await;
-        found["status"]["phase"] == "Running" && stored_versions(&ship).await == json!(["v1", "v2"])
+        let status = &found["status"];
+        (&status["phase"], &status["reason"]) == (&json!("Running"), &json!("Waiting"))
+            && status["message"].as_str().unwrap_or_default().contains("conversion webhook")
+            && stored_versions(&ship).await == json!(["v1", "v2"])
     })
     .await;
     assert_eq!(stored(&ground).await, [("example.com/v1".to_owned(), 12)].into());
@@ -111,12 +118,9 @@ async fn a_webhook_that_is_down_is_waited_for(ground: Ground) {
 async fn an_object_that_the_webhook_refuses_is_named(ground: Ground) {
     let hook = Webhook::start(Identity::Good, |review| Reply::Json(converted(review))).await.unwrap();
     let ship = ground.launch_migrating("a", 36, &[]).await;
-    establish(&ship, with_webhook(&hook)).await;
-    for name in ["a", "refused", "z"] {
-        ship.expect(201, "POST", WIDGETS, widget(name)).await;
-    }
+    fill_with(&ship, with_webhook(&hook), ["a", "refused", "z"].map(widget).into_iter()).await;
     flip(&ship, "v2").await;
-    let path = triggered(&ship).await;
+    let path = triggered(&ship, "v2").await;
     let status = ended(&ship, &path).await["status"].take();
     assert_eq!(status["phase"], "Failed", "{status:#}");
     assert_eq!(status["failures"][0]["class"], "Denied", "{status:#}");

@@ -54,9 +54,17 @@ pub async fn establish(ship: &Ship, definition: Value) {
 
 /// The definition with v1 as its storage version, and so many objects.
 pub async fn fill(ship: &Ship, n: usize) {
-    establish(ship, definition("v1")).await;
-    for n in 0..n {
-        ship.expect(201, "POST", WIDGETS, widget(&format!("w{n:03}"))).await;
+    fill_with(ship, definition("v1"), (0..n).map(|n| widget(&format!("w{n:03}")))).await;
+}
+
+/// The same with others.
+pub async fn fill_with(ship: &Ship, definition: Value, objects: impl Iterator<Item = Value>) {
+    establish(ship, definition).await;
+    let makes = objects.map(|it| ship.expect(201, "POST", WIDGETS, it));
+    futures_util::stream::iter(makes).buffer_unordered(16).collect::<Vec<_>>().await;
+    // Who cannot count what is stored migrates whatever it has not seen before (B14).
+    if ship.hand.as_ref().is_some_and(|it| it.has_trigger) {
+        settled(ship, RESOURCE, "example.com/v1").await;
     }
 }
 
@@ -66,6 +74,16 @@ pub async fn flip(ship: &Ship, storage: &str) {
 
 pub async fn stored_versions(ship: &Ship) -> Value {
     ship.get(DEFINITION).await["status"]["storedVersions"].take()
+}
+
+/// Waits until a definition lists only this version, and its migration is over.
+pub async fn migrated(ship: &Ship, storage: &str) {
+    eventually("only the new version is listed, and nothing is frozen", async || {
+        let crd = ship.get(DEFINITION).await;
+        // It is let go after it was narrowed.
+        crd["status"]["storedVersions"] == json!([storage]) && !is_frozen(&crd)
+    })
+    .await;
 }
 
 /// How many objects are stored in which version, straight from the store.
@@ -141,6 +159,11 @@ pub async fn says(ship: &Ship, path: &str, field: &str, value: &str) -> Value {
     until(ship, path, value, |it| it["status"][field] == value).await
 }
 
+/// The best evidence that can be had.
+pub fn evidence(ground: &Ground) -> &'static str {
+    if ground.is_through_api() { "SecondPassAllEndpoints" } else { "StoreScan" }
+}
+
 /// Waits until some objects were written, and the migration has not ended.
 pub async fn is_under_way(ship: &Ship, ground: &Ground, path: &str) {
     eventually("some objects are written, but not all", async || stored(ground).await.len() == 2).await;
@@ -161,6 +184,24 @@ pub async fn migrations_of(ship: &Ship, resource: &str) -> Vec<Value> {
         found.extend(items.filter(|it| of(it).trim_end_matches('.') == resource));
     }
     found
+}
+
+/// The path of the migration to a version that the trigger makes.
+pub async fn triggered(ship: &Ship, version: &str) -> String {
+    let is_wanted = |it: &Value| {
+        let (spec, status) = (&it["spec"]["resource"]["version"], &it["status"]["storageVersion"]);
+        let is_own = it["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "storage-version-trigger";
+        is_own && (spec == version || status == &format!("example.com/{version}"))
+    };
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let all = migrations_of(ship, RESOURCE).await;
+        if let Some(found) = all.iter().find(|it| is_wanted(it)) {
+            return format!("{MIGRATIONS}/{}", found["metadata"]["name"].as_str().unwrap());
+        }
+        assert!(tokio::time::Instant::now() < deadline, "none is made to {version}, only {all:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Waits until the trigger knows that everything is stored in this version and nowhere else.
