@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt::Write, path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use testkit::{history::watch::Object, tools};
 use tokio::{task::JoinSet, time::Instant};
@@ -14,7 +14,7 @@ use super::{
     cluster::{Cluster, round_length},
     doors::Doors,
     faults::{self, Fault, Step, Turn},
-    judge::{Judge, Stretch},
+    judge::{Counts, Judge, Stretch},
     ledger::{KINDS, Ledger, read},
     watchers::Lookouts,
 };
@@ -74,6 +74,9 @@ impl Run {
             }
         }
         self.summary();
+        let Counts { n_objects, n_requests, n_undecided, n_events, n_judged, .. } = self.judge.counts;
+        let is_enough = n_requests > 50 && n_events > 20 && n_judged > 20 && n_undecided * 10 <= n_objects;
+        ensure!(is_enough, "too little was judged to prove anything: {:?}", self.judge.counts);
         Ok(())
     }
 
