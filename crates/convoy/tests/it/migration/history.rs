@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use serde_json::Value;
-use store::{Event, Key, Range, SharedStore, Store, Txn};
+use store::{Event, Key, Range, Revision, SharedStore, Store, Txn};
 
 use super::widgets::PREFIX;
 use crate::fleet::ground::{Ground, eventually};
@@ -57,14 +57,19 @@ impl History {
         values.collect()
     }
 
+    /// Waits until everything up to a revision is recorded.
+    pub async fn reach(&self, revision: Revision) {
+        eventually("the whole history is seen", async || {
+            self.events.lock().last().is_some_and(|it| it.revision() >= revision)
+        })
+        .await;
+    }
+
     /// Fails if at any revision something was stored in a version that was not listed.
     pub async fn judge(self) -> Judged {
         let end = Key::new("/registry/end-of-history");
         let last = self.store.commit(Txn::new().put(&end, "{}".into())).await.unwrap();
-        eventually("the whole history is seen", async || {
-            self.events.lock().last().is_some_and(|it| it.revision() >= last)
-        })
-        .await;
+        self.reach(last).await;
         self.task.abort();
         let events = self.events.lock();
         let mut judged = Judged::default();

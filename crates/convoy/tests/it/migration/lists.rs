@@ -43,6 +43,8 @@ async fn what_happened_long_ago_is_forgotten_in_the_middle(ground: Ground) {
     fill(&ship, 60).await;
     let slow = slow(&ship, &ground).await;
     let now = ground.store.current().await.unwrap();
+    // Not before it is recorded here.
+    history.reach(now).await;
     ground.store.compact(now).await.unwrap();
     annotate(&ship, &slow, json!({"convoy.dev/rate": "0"})).await;
     let done = succeeded(&ship, &slow).await;
