@@ -255,3 +255,24 @@ fn flags(options: &Options, folder: &TempDir) -> Result<ServeFlags, StartError> 
     args.extend(options.flags.iter().cloned());
     Flags::try_parse_from(args).map(|it| it.serve).map_err(|it| StartError(it.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process may start thousands of servers, one after the other: in tests, or `convoy up` that is rolled.
+    #[tokio::test]
+    async fn a_server_that_has_stopped_is_forgotten() {
+        let server = Server::start(Options::default()).await.unwrap();
+        let registry = Arc::downgrade(server.started().server.registry());
+        assert!(server.client().apiserver_version().await.is_ok());
+        server.stop().await;
+        for _ in 0..500 {
+            if registry.strong_count() == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{} hold it still", registry.strong_count());
+    }
+}

@@ -369,8 +369,10 @@ fn add_checks(checks: &Checks, registry: &Registry, catalog: &Catalog, store_hea
 
 /// Gauges that are read when they are asked for.
 fn observe(metrics: &Arc<Metrics>, registry: &Arc<Registry>, limits: &InFlightLimits) {
-    let (registry, limits) = (Arc::clone(registry), limits.clone());
+    // The registry's station knows the metrics: held both ways, a server would never be forgotten.
+    let (registry, limits) = (Arc::downgrade(registry), limits.clone());
     metrics.before_render(move |metrics| {
+        let Some(registry) = registry.upgrade() else { return };
         for kind in [RequestKind::ReadOnly, RequestKind::Mutating] {
             metrics.set_in_flight(kind.label(), limits.count(kind));
         }

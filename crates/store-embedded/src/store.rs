@@ -278,6 +278,8 @@ pub(crate) struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        // Housekeeping sees that there is nothing left to keep.
+        self.inner.leases_changed.notify_one();
         // The writer ends when the last sender goes, and closes the files.
         let (closed, _) = mpsc::channel(1);
         drop(std::mem::replace(&mut self.requests, closed));

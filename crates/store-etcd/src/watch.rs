@@ -267,10 +267,7 @@ impl Watch {
     }
 }
 
-async fn start(
-    channel: tonic::transport::Channel,
-    create: WatchCreateRequest,
-) -> Result<Answers, Status> {
+async fn start(channel: tonic::transport::Channel, create: WatchCreateRequest) -> Result<Answers, Status> {
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     // Our half of the stream stays open for as long as we want to hear.
     let (open, closed) = oneshot::channel();

@@ -43,6 +43,25 @@ async fn several_servers_of_different_releases_run_side_by_side() {
     new.stop().await;
 }
 
+/// Tests start many servers in one process.
+#[tokio::test]
+async fn a_server_that_has_stopped_leaves_nothing_running() {
+    let n_tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let come_and_go = async || {
+        let server = Server::start(Options::default()).await.unwrap();
+        assert_eq!(names(&server.client()).await, Vec::<String>::new());
+        server.stop().await;
+    };
+    // The first may make what all of them share.
+    come_and_go().await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let before = n_tasks();
+    for _ in 0..5 {
+        come_and_go().await;
+    }
+    crate::fleet::ground::eventually("their tasks have ended", async || n_tasks() <= before).await;
+}
+
 #[tokio::test]
 async fn controllers_run_and_can_be_left_out() {
     let with = Server::start(Options::default()).await.unwrap();
