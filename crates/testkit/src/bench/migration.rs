@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::plan::{Plan, float, mib, ms, prepare};
+use super::plan::{BUILT_IN, Plan, float, mib, ms, prepare};
 use super::table::{Table, Target as Aim};
 use crate::convoy::{Convoy, Options};
 use crate::etcd::Etcd;
@@ -23,6 +23,8 @@ const PARCELS: Subject = Subject {
     api_version: "bench.example/v1",
     kind: "Parcel",
 };
+/// What others write meanwhile.
+const WRITES_PER_SECOND: u32 = 50;
 /// A migration takes minutes at most.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
@@ -65,16 +67,50 @@ async fn in_store(plan: &Plan, table: &mut Table, store: &str, aim: f64, options
     table.add(&format!("migration in the store, {store}"), Aim::AtLeast(aim), per_second, "/s", note);
 
     let get = always(target.request("GET", &format!("{}/p-7", PARCELS.path), b""));
+    let idle = p99(&target, plan, &get).await?;
+    let others = Writer::start(&target);
     let alone = p99(&target, plan, &get).await?;
     flip(&convoy, "v1").await?;
     let migration = ask(&convoy, json!({})).await?;
     let beside = p99(&target, plan, &get).await?;
+    drop(others);
     cancel(&convoy, &migration).await?;
-    let note =
-        format!("8 connections, p99 {} ms instead of {} ms at the default rate", ms(beside), ms(alone));
+    let note = format!(
+        "8 connections and {WRITES_PER_SECOND} writes/s of others: p99 {} ms instead of {} ms at the default rate; {} ms \
+         where nobody writes at all",
+        ms(beside),
+        ms(alone),
+        ms(idle)
+    );
     let ratio = beside.as_secs_f64() / alone.as_secs_f64();
     table.add(&format!("GET beside a migration, {store}: p99"), Aim::AtMost(2.0), ratio, "x", note);
     Ok(())
+}
+
+/// Somebody who writes a little all the time, as in every cluster that is alive. On etcd a read waits for the fsync of
+/// a write that is under way, whoever wrote it: next to nobody at all, one writer is what is noticed.
+struct Writer(tokio::task::JoinHandle<Result<()>>);
+
+impl Writer {
+    fn start(target: &Target) -> Self {
+        let target = target.clone();
+        Self(tokio::spawn(async move {
+            let mut connection = target.connect().await?;
+            let make = BUILT_IN.creates(&target, "others");
+            let mut ticks = tokio::time::interval(Duration::from_secs(1) / WRITES_PER_SECOND);
+            for number in 0.. {
+                ticks.tick().await;
+                connection.exchange(&make(number)).await?;
+            }
+            Ok(())
+        }))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 async fn p99(target: &Target, plan: &Plan, get: &MakeRequest) -> Result<Duration> {
