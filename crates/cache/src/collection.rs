@@ -89,6 +89,13 @@ impl Collection {
         counts
     }
 
+    /// How many values do not even say in which version they are stored.
+    pub fn n_unknown(&self) -> u64 {
+        let state = self.state.read();
+        let unreadable = state.contents.unreadable.values();
+        unreadable.filter(|it| !matches!(it, Unreadable::UnknownVersion(_))).count() as u64
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.state.read().contents.items.len()

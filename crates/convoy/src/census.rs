@@ -75,9 +75,15 @@ pub async fn read(cluster: &Cluster) -> Result<CensusView, Failure> {
 
 /// What can be said of one version of a custom resource.
 pub fn verdict(resource: &ResourceCensus, version: &str) -> (bool, String) {
-    // Where nobody knows, an object may be stored in any version that is listed.
-    let is_listed = resource.stored_versions.iter().any(|it| it == version);
-    let may_be = |it: &str| bare(it) == version || (is_listed && it == inferred::UNKNOWN);
+    if let Some(why) = &resource.uncounted {
+        return (false, format!("{version} of {}: {why}, so that nobody knows", resource.resource));
+    }
+    let (_, group) = resource.resource.split_once('.').unwrap_or_default();
+    let may_be = |it: &str| match it.split_once('/') {
+        Some((of, stored)) if of == group => stored == version,
+        // Damaged or encrypted, or of a cluster that does not say: it may be stored in any version that was ever written.
+        _ => resource.stored_versions.iter().any(|it| it == version),
+    };
     let count = resource.versions.iter().filter(|(it, _)| may_be(it)).map(|(_, n)| n).sum::<u64>();
     let head = format!(
         "{version} of {}: {} of {} objects",
@@ -171,6 +177,10 @@ mod tests {
             verdict(&not_yet, "v1alpha1").1,
             "v1alpha1 of widgets.example.com: 2 of 3 objects, not safe to drop"
         );
+        for odd in ["Unknown", "encrypted (aescbc, key key2)", "example.org/v1"] {
+            let (is_safe, why) = verdict(&widgets(&[(odd, 2)], "example.com/v1"), "v1alpha1");
+            assert!(!is_safe, "{odd}: {why}");
+        }
         let empty = widgets(&[], "example.com/v1alpha1");
         assert!(!verdict(&empty, "v1alpha1").0, "what is written next would be in it");
     }

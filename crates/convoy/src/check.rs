@@ -11,7 +11,7 @@ use clap::Args;
 use fleet::stored::{Census, undecodable};
 use meta::{GroupResource, Release, StorageVersion};
 use serde_json::json;
-use server::census::{CensusView, ResourceCensus};
+use server::census::{CensusView, ResourceCensus, UNKNOWN};
 use station::View;
 
 use crate::{
@@ -151,6 +151,15 @@ pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, F
             ));
         }
     }
+    for resource in &census.resources {
+        if let Some(n) = resource.versions.get(UNKNOWN) {
+            reasons.push(format!(
+                "{} objects of {} are damaged: no release can read them",
+                census::thousands(*n),
+                resource.resource
+            ));
+        }
+    }
     let unknown = census.unknown.iter().map(|(place, n)| {
         format!("{} keys below {place} are of no resource that is known", census::thousands(*n))
     });
@@ -184,9 +193,11 @@ fn drop_version(name: &str, census: &CensusView, view: &View) -> Result<Found, F
     Ok(Found { is_safe, reasons })
 }
 
+/// What the target must be able to read. What is damaged keeps no server of any release from becoming ready.
 fn counted(census: &CensusView) -> Census {
     let versions = |it: &BTreeMap<String, u64>| {
-        it.iter().map(|(version, n)| (StorageVersion::new(version.as_str()), *n)).collect()
+        let said = it.iter().filter(|(version, _)| *version != UNKNOWN);
+        said.map(|(version, n)| (StorageVersion::new(version.as_str()), *n)).collect()
     };
     census.resources.iter().map(|it| (it.resource.as_str().into(), versions(&it.versions))).collect()
 }

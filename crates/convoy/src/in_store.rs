@@ -1,7 +1,7 @@
 //! Migrations on this server's own store: what the migrator asks for, in the registry's words.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -10,14 +10,43 @@ use controllers::migration::engine::{
 };
 use futures_util::future::BoxFuture;
 use meta::{GroupResource, GroupVersion, selector::LabelSelector};
+use parking_lot::Mutex;
 use registry::{
     Registry,
-    rewrite::{Rewrite, RewriteError, Rewritten},
+    rewrite::{Ahead, Rewrite, RewriteError, Rewritten},
 };
 use station::Station;
 
 /// Rewrites in the store of one server.
-pub(crate) struct InStore(pub(crate) Arc<Registry>);
+pub(crate) struct InStore {
+    registry: Arc<Registry>,
+    /// What was read for migrations that are under way and not looked at yet.
+    ahead: Mutex<HashMap<GroupResource, Ahead>>,
+}
+
+/// Of how many migrations something is kept. Those that were left in the middle read again.
+const MAX_AHEAD: usize = 8;
+
+impl InStore {
+    pub(crate) fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, ahead: Mutex::default() }
+    }
+
+    fn take_ahead(&self, resource: &GroupResource) -> Ahead {
+        self.ahead.lock().remove(resource).unwrap_or_default()
+    }
+
+    /// Keeps what is left for the next step, if there is one.
+    fn keep_ahead(&self, resource: &GroupResource, ahead: Ahead, step: &Rewritten) {
+        let mut all = self.ahead.lock();
+        if all.len() >= MAX_AHEAD {
+            all.clear();
+        }
+        if step.next.is_some() {
+            all.insert(resource.clone(), ahead);
+        }
+    }
+}
 
 impl Engine for InStore {
     fn name(&self) -> &'static str {
@@ -26,7 +55,7 @@ impl Engine for InStore {
 
     fn agreement<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Result<Agreement, Trouble>> {
         Box::pin(async move {
-            match self.0.agreement(resource) {
+            match self.registry.agreement(resource) {
                 Ok((version, epoch)) => {
                     Ok(Agreement::Agreed { version, epoch: i64::try_from(epoch).unwrap_or(i64::MAX) })
                 }
@@ -39,7 +68,9 @@ impl Engine for InStore {
 
     fn rewrite<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Batch, Trouble>> {
         Box::pin(async move {
-            let done = self.0.rewrite(&order(task)?, position).await.map_err(trouble)?;
+            let mut ahead = self.take_ahead(&task.resource);
+            let done = self.registry.rewrite(&order(task)?, position, &mut ahead).await.map_err(trouble)?;
+            self.keep_ahead(&task.resource, ahead, &done);
             let Rewritten { rewritten, unchanged, next, remaining, .. } = done;
             let failures = failures(done.raced, done.failed, done.unreadable);
             Ok(Batch { migrated: rewritten, unchanged, failures, next, remaining: Some(remaining) })
@@ -48,7 +79,10 @@ impl Engine for InStore {
 
     fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>> {
         Box::pin(async move {
-            let seen = self.0.look_at_stored(&order(task)?, position).await.map_err(trouble)?;
+            let mut ahead = self.take_ahead(&task.resource);
+            let looked = self.registry.look_at_stored(&order(task)?, position, &mut ahead).await;
+            let seen = looked.map_err(trouble)?;
+            self.keep_ahead(&task.resource, ahead, &seen);
             let Rewritten { rewritten, unchanged, next, .. } = seen;
             let failures = failures(seen.raced, seen.failed, seen.unreadable);
             let objects = rewritten + unchanged + failures.len() as u64;
@@ -57,7 +91,7 @@ impl Engine for InStore {
     }
 
     fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {
-        let kinds = self.0.kinds().all();
+        let kinds = self.registry.kinds().all();
         let stored = kinds.into_iter().filter(|it| it.collection().is_some());
         // Resources that share their keys share what is agreed on, too.
         let named = stored.filter(|it| it.resource == it.definition.record).map(|it| it.resource.clone());
@@ -65,7 +99,7 @@ impl Engine for InStore {
     }
 
     fn written<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Vec<String>> {
-        let fence = self.0.station().fence(resource);
+        let fence = self.registry.station().fence(resource);
         let entries = fence.iter().flat_map(|it| &it.record.entries).map(|it| it.encoding.to_string());
         let versions: BTreeSet<String> = entries.collect();
         Box::pin(std::future::ready(versions.into_iter().collect()))
@@ -76,11 +110,15 @@ impl Engine for InStore {
         resource: &'a GroupResource,
     ) -> BoxFuture<'a, Result<Option<BTreeMap<String, u64>>, Trouble>> {
         Box::pin(async move {
-            let counts = self.0.stored_versions(resource).await;
+            let counts = self.registry.stored_versions(resource).await;
             let Some(counts) = counts.map_err(|it| Trouble::Later(it.message))? else { return Ok(None) };
             let stored = counts.into_iter().filter(|(_, n)| *n > 0);
             let mut stored: BTreeMap<String, u64> = stored.map(|(it, n)| (it.to_string(), n)).collect();
-            for version in self.0.listed_versions(resource) {
+            let n_unknown = self.registry.n_unknown_versions(resource);
+            if n_unknown > 0 {
+                stored.insert(server::census::UNKNOWN.to_owned(), n_unknown);
+            }
+            for version in self.registry.listed_versions(resource) {
                 stored.entry(version).or_default();
             }
             Ok(Some(stored))
@@ -88,7 +126,7 @@ impl Engine for InStore {
     }
 
     fn hash<'a>(&'a self, resource: &'a GroupResource, version: &'a str) -> BoxFuture<'a, Option<String>> {
-        let kind = self.0.kinds().get(resource);
+        let kind = self.registry.kinds().get(resource);
         let hash = kind
             .zip(GroupVersion::parse(version))
             .map(|(kind, version)| catalog::discovery::storage_version_hash(&version, &kind.definition.kind));
@@ -101,7 +139,7 @@ impl Engine for InStore {
 
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            let station = self.0.station();
+            let station = self.registry.station();
             let counts = |it: &Station| (it.moves(), it.agreements(), it.memberships());
             let seen = counts(station);
             station.until(|it| counts(it) != seen).await;

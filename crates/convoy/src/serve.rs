@@ -224,7 +224,7 @@ fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock,
     setup.selection = flags.controllers.controllers.clone();
     setup.root_ca.clone_from(&started.root_ca);
     setup.observe = Arc::new(Counting(Arc::clone(&started.metrics)));
-    setup.engine = Some(Arc::new(InStore(Arc::clone(started.server.registry()))));
+    setup.engine = Some(Arc::new(InStore::new(Arc::clone(started.server.registry()))));
     setup.election = Some(controllers::Election::new(identity(flags, &started.storage)));
     let lifecycle = started.lifecycle.clone();
     started.lifecycle.tasks().spawn("controllers", async move {

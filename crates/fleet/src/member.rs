@@ -124,10 +124,9 @@ pub enum Other {
 pub enum Join {
     /// Write the record where there is none.
     Create,
-    /// Replace the record of a process that is gone, at this revision.
+    /// Replace the record at this revision: that of a process that is gone, or one that this process wrote without
+    /// being told so. That one hangs on a lease which nobody renews.
     TakeOver(Revision),
-    /// The record is there already: an earlier attempt whose outcome was unknown.
-    Already(Revision),
     /// Ask this address who is there, then decide again.
     Probe(String),
     /// Remove the departed from these fences first ([`crate::collect`]): what they were to write stands in the
@@ -197,7 +196,7 @@ pub fn join(applicant: &Applicant<'_>) -> Result<Join, JoinError> {
         return Err(JoinError::NewerProtocol { identity, protocol });
     }
     let how = claim(applicant)?;
-    if let Join::Probe(_) | Join::Already(_) = how {
+    if let Join::Probe(_) = how {
         return Ok(how);
     }
     if !unreadable.is_empty() {
@@ -229,7 +228,7 @@ fn claim(applicant: &Applicant<'_>) -> Result<Join, JoinError> {
     let Applicant { me, taken, other, .. } = applicant;
     let Some((record, revision)) = taken else { return Ok(Join::Create) };
     if record.incarnation == me.incarnation {
-        return Ok(Join::Already(*revision));
+        return Ok(Join::TakeOver(*revision));
     }
     match (other, &record.peer_address) {
         (Other::NotAsked, Some(address)) => Ok(Join::Probe(address.clone())),

@@ -43,25 +43,30 @@ pub fn remove_fence(record: &FenceRecord, basis: &Basis) -> Txn {
     based_on(&key, basis).delete(&key)
 }
 
+/// Where [`join`] requires that the modes of the cluster are as they were read.
+pub const JOIN_REQUIRES_MODES: usize = 2;
+
 /// Writes a member's record under its lease. `moved` is the revision of [`keys::moved`] at which the fences were
-/// read; `None` if it had never been written.
+/// read, `modes` that of [`keys::cluster`]; `None` if it had never been written.
 ///
-/// Returns `None` where there is nothing to write yet: a probe or a prune comes first, or it is written already.
+/// Returns `None` where there is nothing to write yet: a probe or a prune comes first.
 pub fn join(
     member: &MemberRecord,
     how: &Join,
     moved: Option<Revision>,
+    modes: Option<Revision>,
     lease: LeaseId,
 ) -> Result<Option<Txn>, RecordError> {
     let key = keys::member(&member.identity);
     let free = match how {
         Join::Create => Require::Absent(key.clone()),
         Join::TakeOver(revision) => Require::At(key.clone(), *revision),
-        Join::Already(_) | Join::Probe(_) | Join::Prune(_) => return Ok(None),
+        Join::Probe(_) | Join::Prune(_) => return Ok(None),
     };
     let txn = Txn::new()
         .require(free)
         .require(unchanged(keys::moved(), moved))
+        .require(unchanged(keys::cluster(), modes))
         .put_leased(&key, record::write(&key, member)?, lease)
         .put(&keys::joined(), mark());
     Ok(Some(txn))

@@ -26,6 +26,12 @@ impl Registry {
         Ok(kind.and_then(|it| it.collection().map(|it| it.stored())))
     }
 
+    /// How many values of a resource do not even say in which version they are stored, at the last moment that is known.
+    pub fn n_unknown_versions(&self, resource: &GroupResource) -> u64 {
+        let kind = self.kinds.get(resource);
+        kind.and_then(|it| it.collection().map(|it| it.n_unknown())).unwrap_or_default()
+    }
+
     /// What `status.storedVersions` of a definition lists, such as `example.com/v1`; nothing for a built-in resource.
     pub fn listed_versions(&self, resource: &GroupResource) -> Vec<String> {
         let Some(kind) = self.kinds.get(resource) else { return Vec::new() };

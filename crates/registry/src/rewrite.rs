@@ -10,7 +10,7 @@
 //! that was read. So nothing is written under another agreement, and nobody's write is undone.
 //! Deliberately not here: when and how fast; whoever migrates says that.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use cache::{Collection, Item};
@@ -22,12 +22,16 @@ use futures_util::{
 };
 use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
-use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
+use store::{CommitError, Entry, Key, Page, Range, ReadAt, Require, Store, Txn};
 
 use crate::{Kind, Registry, Target, custom::convert, limits, serve};
 
 /// Objects that are encoded in one go, while those before them are on their way to the disk.
 const CHUNK: usize = 64;
+
+/// Keys that are asked for at once. A step may be far smaller, and to ask for a few keys costs a store as much as to ask
+/// for many: etcd looks at all that are behind them, to count them.
+const PAGE: usize = 1_000;
 
 /// How long a server may write an earlier version where the guarantee is loose.
 const UNFENCED: SignedDuration = SignedDuration::from_secs(60);
@@ -47,10 +51,23 @@ pub struct Rewrite {
     pub selector: LabelSelector,
     /// Count, and write nothing.
     pub dry_run: bool,
-    /// Keys that are read in one step.
+    /// Keys that are looked at in one step.
     pub limit: usize,
     /// Puts that are under way at the same time; stores commit those together that come together.
     pub at_once: usize,
+}
+
+/// What was read and not looked at yet. It may be old when its turn comes: a put requires the revision that was read, and
+/// whatever was written since under the same agreement is in the version of that agreement.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    /// Whose entries, and the agreement under which they were read.
+    of: Option<(GroupResource, u64)>,
+    /// The key before the first of them.
+    after: String,
+    entries: VecDeque<Entry>,
+    /// Keys behind the last of them.
+    behind: u64,
 }
 
 /// What one step did.
@@ -95,6 +112,8 @@ struct Pending {
 /// What became of it.
 enum Outcome {
     Rewritten,
+    /// Somebody else wrote it meanwhile, as wanted.
+    Unchanged,
     Raced(String),
     Failed(String, String),
     Gone,
@@ -133,9 +152,14 @@ impl Registry {
     }
 
     /// Rewrites some objects behind the key `after`.
-    pub async fn rewrite(&self, task: &Rewrite, after: &str) -> Result<Rewritten, RewriteError> {
+    pub async fn rewrite(
+        &self,
+        task: &Rewrite,
+        after: &str,
+        ahead: &mut Ahead,
+    ) -> Result<Rewritten, RewriteError> {
         let proof = self.proof(task).await?;
-        let (mut done, wanted) = self.read_some(task, &proof.kind, after).await?;
+        let (mut done, wanted) = self.read_some(task, &proof.kind, after, ahead).await?;
         if task.dry_run {
             done.rewritten = wanted.len() as u64;
             return Ok(done);
@@ -144,6 +168,7 @@ impl Registry {
         for outcome in outcomes {
             match outcome? {
                 Outcome::Rewritten => done.rewritten += 1,
+                Outcome::Unchanged => done.unchanged += 1,
                 Outcome::Raced(object) => done.raced.push(object),
                 Outcome::Failed(object, why) => done.failed.push((object, why)),
                 Outcome::Gone => {}
@@ -168,7 +193,7 @@ impl Registry {
             }
             match self.encode_all(task, proof, items).await {
                 Ok(pending) => {
-                    under_way.push(join_all(pending.into_iter().map(|it| self.put_one(proof, it))));
+                    under_way.push(join_all(pending.into_iter().map(|it| self.put_one(task, proof, it))));
                 }
                 Err(error) => {
                     outcomes.push(Err(error));
@@ -183,9 +208,14 @@ impl Registry {
     }
 
     /// Looks at how some objects behind the key `after` are stored; `rewritten` counts those in another version.
-    pub async fn look_at_stored(&self, task: &Rewrite, after: &str) -> Result<Rewritten, RewriteError> {
+    pub async fn look_at_stored(
+        &self,
+        task: &Rewrite,
+        after: &str,
+        ahead: &mut Ahead,
+    ) -> Result<Rewritten, RewriteError> {
         let proof = self.proof(task).await?;
-        let (mut seen, left) = self.read_some(task, &proof.kind, after).await?;
+        let (mut seen, left) = self.read_some(task, &proof.kind, after, ahead).await?;
         seen.rewritten = left.len() as u64;
         Ok(seen)
     }
@@ -224,25 +254,30 @@ impl Registry {
         }
     }
 
-    /// Reads some keys: counts those that are stored as wanted, and returns the others.
+    /// Takes some keys: counts those that are stored as wanted, and returns the others.
     async fn read_some(
         &self,
         task: &Rewrite,
         kind: &Kind,
         after: &str,
+        ahead: &mut Ahead,
     ) -> Result<(Rewritten, Vec<Arc<Item>>), RewriteError> {
         let collection = kind.collection().ok_or(RewriteError::Unknown)?;
-        let whole = Range::prefix(&kind.scope(""));
-        let range = if after.is_empty() { whole } else { whole.after(&Key::new(after)) };
-        let page = self.store.list(&range, ReadAt::Latest, task.limit).await;
-        let page = page.map_err(|it| RewriteError::Unavailable(it.to_string()))?;
-        let mut seen = Rewritten { remaining: page.remaining, ..Rewritten::default() };
-        if page.remaining > 0 {
-            seen.next = page.entries.last().map(|it| it.key.as_str().to_owned());
+        if !ahead.is_at(task, after) {
+            let whole = Range::prefix(&kind.scope(""));
+            let range = if after.is_empty() { whole } else { whole.after(&Key::new(after)) };
+            let page = self.store.list(&range, ReadAt::Latest, task.limit.max(PAGE)).await;
+            ahead.fill(task, page.map_err(|it| RewriteError::Unavailable(it.to_string()))?);
+        }
+        let (entries, remaining) = ahead.take(task.limit);
+        let mut seen = Rewritten { remaining, ..Rewritten::default() };
+        if remaining > 0 {
+            seen.next = entries.last().map(|it| it.key.as_str().to_owned());
         }
         let mut others = Vec::new();
-        for entry in &page.entries {
+        for entry in &entries {
             match collection.parse(entry) {
+                Err(_) if !task.covers_namespace_of(&named(collection, entry)) => {}
                 Err(why) => seen.unreadable.push((named(collection, entry), why.to_string())),
                 Ok(item) if !task.covers(&item) => {}
                 Ok(item) if item.storage_version().as_str() == task.version => seen.unchanged += 1,
@@ -316,7 +351,12 @@ impl Registry {
     }
 
     /// Puts one object, if nobody else has written it meanwhile.
-    async fn put_one(&self, proof: &Proof, pending: Pending) -> Result<Outcome, RewriteError> {
+    async fn put_one(
+        &self,
+        task: &Rewrite,
+        proof: &Proof,
+        pending: Pending,
+    ) -> Result<Outcome, RewriteError> {
         let Pending { item, value } = pending;
         let value = match value {
             Ok(value) => value,
@@ -334,8 +374,13 @@ impl Registry {
         };
         match self.store.commit(txn).await {
             Ok(_) => Ok(Outcome::Rewritten),
-            Err(CommitError::Unmet { failed, .. }) if failed >= proof.require.len() => {
-                Ok(Outcome::Raced(object_of(&item)))
+            // The agreement stood when this was found, so that the newer value tells what became of the object.
+            Err(CommitError::Unmet { failed, current, .. }) if failed >= proof.require.len() => {
+                let Some(Some(entry)) = current.get(failed) else { return Ok(Outcome::Gone) };
+                let collection = proof.kind.collection().ok_or(RewriteError::Unknown)?;
+                let newer = collection.parse(entry);
+                let is_done = newer.is_ok_and(|it| it.storage_version().as_str() == task.version);
+                Ok(if is_done { Outcome::Unchanged } else { Outcome::Raced(object_of(&item)) })
             }
             Err(CommitError::Unmet { .. }) => {
                 let why = "the agreement or the definition changed in the middle".to_owned();
@@ -348,7 +393,36 @@ impl Registry {
     }
 }
 
+impl Ahead {
+    /// Whether the next entries behind this key are here.
+    fn is_at(&self, task: &Rewrite, after: &str) -> bool {
+        let is_same =
+            self.of.as_ref().is_some_and(|(it, epoch)| *it == task.resource && *epoch == task.epoch);
+        is_same && self.after == after && !self.entries.is_empty()
+    }
+
+    fn fill(&mut self, task: &Rewrite, page: Page) {
+        self.of = Some((task.resource.clone(), task.epoch));
+        (self.entries, self.behind) = (page.entries.into(), page.remaining);
+    }
+
+    /// The next entries, and how many keys are behind them.
+    fn take(&mut self, limit: usize) -> (Vec<Entry>, u64) {
+        let taken: Vec<Entry> = self.entries.drain(..limit.min(self.entries.len())).collect();
+        if let Some(last) = taken.last() {
+            self.after = last.key.as_str().to_owned();
+        }
+        (taken, self.entries.len() as u64 + self.behind)
+    }
+}
+
 impl Rewrite {
+    /// Whether an object that cannot be read is asked for, by `namespace/name`.
+    fn covers_namespace_of(&self, object: &str) -> bool {
+        let namespace = object.split_once('/').map_or("", |it| it.0);
+        self.namespaces.is_empty() || self.namespaces.iter().any(|it| it == namespace)
+    }
+
     fn covers(&self, item: &Item) -> bool {
         (self.namespaces.is_empty() || self.namespaces.iter().any(|it| it == item.namespace()))
             && self.selector.matches(|key| item.label(key))

@@ -9,6 +9,9 @@ use meta::{GroupResource, Status, Value};
 use registry::Registry;
 use serde::{Deserialize, Serialize};
 
+/// The version of objects of which nobody knows it: they may be stored in any.
+pub const UNKNOWN: &str = "Unknown";
+
 /// What is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,11 +35,15 @@ pub struct ResourceCensus {
     pub custom: bool,
     /// All objects.
     pub objects: u64,
-    /// Objects by the version in which they are stored, such as `example.com/v1`.
+    /// Objects by the version in which they are stored, such as `example.com/v1`; [`UNKNOWN`], or how they are encrypted,
+    /// where that cannot be told.
     pub versions: BTreeMap<String, u64>,
     /// What is written now, as far as that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<String>,
+    /// Why the objects could not be counted, if they could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncounted: Option<String>,
     /// `status.storedVersions` of the definition of a custom resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stored_versions: Vec<String>,
@@ -57,6 +64,11 @@ impl ResourceCensus {
             texts.filter_map(|it| it.as_str().map(str::to_owned)).collect()
         };
         self.custom = true;
+        if self.written.is_none() {
+            let written = meta::freeze::storage_version(definition);
+            let group = definition.pointer("/spec/group").and_then(Value::as_str);
+            self.written = group.zip(written).map(|(group, it)| format!("{group}/{it}"));
+        }
         self.stored_versions = texts(definition.pointer("/status/storedVersions"));
         self
     }
@@ -76,7 +88,12 @@ pub(crate) async fn view(registry: &Registry) -> Result<CensusView, Status> {
         })
         .collect();
     let resources = census.into_iter().map(|(resource, versions)| {
-        let versions = versions.into_iter().map(|(version, n)| (version.to_string(), n)).collect();
+        let mut versions: BTreeMap<String, u64> =
+            versions.into_iter().map(|(version, n)| (version.to_string(), n)).collect();
+        let n_unknown = registry.n_unknown_versions(&resource);
+        if n_unknown > 0 {
+            versions.insert(UNKNOWN.to_owned(), n_unknown);
+        }
         let mut counted = ResourceCensus::of(&resource, versions);
         counted.written = station.version(&resource).map(|it| it.to_string());
         match custom.get(&resource) {

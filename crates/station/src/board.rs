@@ -28,8 +28,10 @@ pub(crate) struct Board {
     me: Option<(Identity, Incarnation)>,
     /// Whether the records have been read at all.
     pub(crate) is_loaded: bool,
-    /// Everything up to this revision has been seen.
+    /// Everything about records up to this revision has been seen.
     pub(crate) applied: Revision,
+    /// The same of mirrors, which have a watch of their own.
+    mirrors_applied: Revision,
     pub(crate) cluster: Option<ClusterRecord>,
     members: BTreeMap<Identity, Held<MemberRecord>>,
     /// The same without revisions, shared with whoever plans.
@@ -125,6 +127,9 @@ impl Board {
             self.note_mirror(&name, None, revision);
         }
         self.applied = self.applied.max(revision);
+        self.mirrors_applied = self.mirrors_applied.max(revision);
+        self.forget_fences();
+        self.forget_mirrors();
         self.count_members();
     }
 
@@ -141,13 +146,14 @@ impl Board {
         }
         self.applied = self.applied.max(revision);
         if is_news {
+            self.forget_fences();
             self.count_members();
         }
         is_news
     }
 
     /// Takes in what the watch of the mirrors brought.
-    pub(crate) fn apply_mirrors(&mut self, events: &[Event], prefix: &str) -> bool {
+    pub(crate) fn apply_mirrors(&mut self, events: &[Event], prefix: &str, revision: Revision) -> bool {
         for event in events {
             match event {
                 Event::Put(entry) => self.note_mirror_entry(entry, prefix, entry.modified),
@@ -158,7 +164,27 @@ impl Board {
                 }
             }
         }
+        self.mirrors_applied = self.mirrors_applied.max(revision);
+        if !events.is_empty() {
+            self.forget_mirrors();
+        }
         !events.is_empty()
+    }
+
+    /// Forgets fences that are gone. Until the watch has come that far, an older answer could bring them back.
+    fn forget_fences(&mut self) {
+        let (applied, n_known) = (self.applied, self.fences.len());
+        self.fences.retain(|_, it| it.fence.is_some() || it.strange.is_some() || it.seen > applied);
+        if self.fences.len() < n_known {
+            let fences = &self.fences;
+            self.names.retain(|_, resource| fences.contains_key(resource));
+        }
+    }
+
+    /// The same for mirrors.
+    fn forget_mirrors(&mut self) {
+        let applied = self.mirrors_applied;
+        self.mirrors.retain(|_, it| it.modified.is_some() || it.seen > applied);
     }
 
     /// Takes in a fence as somebody found it at `seen`.
@@ -185,6 +211,10 @@ impl Board {
         strange: Option<String>,
         seen: Revision,
     ) {
+        // What is not known was not there when the watch had come as far as it has.
+        if seen < self.applied && !self.fences.contains_key(resource) {
+            return;
+        }
         let own = fence.as_deref().and_then(|it| self.own_encoding(it));
         self.names.insert(keys::mirror_name(resource), resource.clone());
         let known = self.fences.entry(resource.clone()).or_default();
@@ -209,6 +239,9 @@ impl Board {
 
     /// Takes in a mirror as somebody found it at `seen`.
     pub(crate) fn note_mirror(&mut self, name: &str, found: Option<(Arc<Value>, Revision)>, seen: Revision) {
+        if seen < self.mirrors_applied && !self.mirrors.contains_key(name) {
+            return;
+        }
         let mirror = self.mirrors.entry(name.to_owned()).or_default();
         if seen >= mirror.seen {
             let (object, modified) = found.unzip();

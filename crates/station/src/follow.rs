@@ -68,7 +68,7 @@ impl Inner {
                     Err(error) => return error,
                 },
                 batch = next(&mut mirrors) => match batch {
-                    Ok(batch) => self.board.write().apply_mirrors(&batch.events, prefix),
+                    Ok(batch) => self.board.write().apply_mirrors(&batch.events, prefix, batch.revision),
                     Err(error) => return error,
                 },
             };

@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use fleet::{
     FenceRecord, MemberRecord,
     agree::Facts,
-    cluster::ClusterRecord,
+    cluster::{ClusterRecord, Guarantee},
     collect,
     member::{self, Applicant, Join, JoinError, Other, Standing},
     record, stored, write,
@@ -36,6 +36,10 @@ const PROBE_WITHIN: Duration = Duration::from_secs(2);
 const AFTER_REFUSAL: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How old what is known of selections may be where the guarantee is loose. The migrator waits a minute after each move
+/// for writes that are still encoded as before; what is left of it is for the write itself.
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the board may take to show what was just committed.
 const REACH_WITHIN: Duration = Duration::from_secs(5);
@@ -125,6 +129,7 @@ impl Inner {
     /// The time as a member. `None` if there is no life after it.
     async fn spend(&self, revision: Revision, lease: LeaseId) -> Option<()> {
         *self.began.lock() = self.clock.monotonic();
+        self.hear().await;
         self.set_life(Life::Member(revision));
         tracing::info!(identity = %self.config.identity, incarnation = %self.config.incarnation, "joined the cluster");
         let parting = self.stay(lease).await;
@@ -187,7 +192,7 @@ impl Inner {
                     // An answer that does not come must not keep this server from hearing the rest.
                     let renewed = self.within(every, self.store.renew(lease)).await;
                     match renewed {
-                        Some(Ok(())) => {}
+                        Some(Ok(())) => self.hear().await,
                         Some(Err(store::LeaseError::NotFound(_))) => {
                             return match self.own_record_now().await {
                                 Ok(Standing::TakenOver(it)) => Parting::TakenOver(self.taken_over(&it)),
@@ -201,6 +206,30 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Where the guarantee is loose: makes sure that the watch has brought every move of a selection until now.
+    async fn hear(&self) {
+        let is_loose = self.board.read().cluster.as_ref().is_some_and(|it| it.guarantee == Guarantee::Loose);
+        if !is_loose {
+            return;
+        }
+        let now = self.clock.monotonic();
+        let all_heard = async {
+            let newest = self.store.get(&fleet::keys::moved()).await.map_err(|it| it.to_string())?;
+            let newest = newest.map(|it| it.modified).unwrap_or_default();
+            self.reach(newest, self.config.lease / 3).await
+        };
+        match self.within(self.config.lease / 3, all_heard).await {
+            Some(Ok(())) => *self.heard.lock() = now,
+            Some(Err(why)) => tracing::warn!(why, "it is not known whether another version was selected"),
+            None => tracing::warn!("it could not be told in time whether another version was selected"),
+        }
+    }
+
+    /// Whether that was so recently enough to write without a fence.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.clock.monotonic().saturating_sub(*self.heard.lock()) < HEARD_WITHIN
     }
 
     fn standing(&self) -> Standing {
@@ -226,7 +255,7 @@ impl Inner {
 
     /// Takes the steps to membership until it is reached or cannot be.
     async fn become_member(&self) -> Result<(Revision, LeaseId), NotJoined> {
-        let cluster = self.settle_modes().await?;
+        let (cluster, modes) = self.settle_modes().await?;
         let me = self.config.member(self.clock.now());
         let mut other = if self.config.is_exclusive { Other::Excluded } else { Other::NotAsked };
         let mut lease = None;
@@ -248,7 +277,7 @@ impl Inner {
                         Some(lease) => lease,
                         None => *lease.insert(self.granted().await?),
                     };
-                    if let Some(revision) = self.try_join(&me, &how, moved, lease).await? {
+                    if let Some(revision) = self.try_join(&me, &how, (moved, modes), lease).await? {
                         self.reach(revision, REACH_WITHIN).await.map_err(NotJoined::Failed)?;
                         return Ok((revision, lease));
                     }
@@ -300,16 +329,17 @@ impl Inner {
         &self,
         me: &MemberRecord,
         how: &Join,
-        moved: Option<Revision>,
+        (moved, modes): (Option<Revision>, Revision),
         lease: LeaseId,
     ) -> Result<Option<Revision>, NotJoined> {
-        if let Join::Already(revision) = how {
-            return Ok(Some(*revision));
-        }
-        let txn = write::join(me, how, moved, lease).map_err(|it| NotJoined::Failed(it.to_string()))?;
+        let txn = write::join(me, how, moved, Some(modes), lease)
+            .map_err(|it| NotJoined::Failed(it.to_string()))?;
         let Some(txn) = txn else { return Ok(None) };
         match self.store.commit(txn).await {
             Ok(revision) => Ok(Some(revision)),
+            Err(CommitError::Unmet { failed: write::JOIN_REQUIRES_MODES, .. }) => {
+                Err(NotJoined::Failed("how the cluster agrees was changed in the meantime".to_owned()))
+            }
             Err(CommitError::Unmet { current, .. }) => {
                 // What stood in the way is on its way to the board, unless it is a removal, which only a list can tell.
                 let newest = current.iter().flatten().map(|it| it.modified).max();

@@ -76,7 +76,10 @@ impl Inner {
         loop {
             if queue.is_empty() {
                 ticks.borrow_and_update();
-                queue = self.unreported().into_iter().filter(|it| !busy.contains(it)).collect();
+                let unreported = self.unreported();
+                self.forget_errors(&unreported);
+                pauses.retain(|resource, _| busy.contains(resource) || unreported.contains(resource));
+                queue = unreported.into_iter().filter(|it| !busy.contains(it)).collect();
             }
             while let (true, Some(resource)) = (active.len() < MAX_ACTIVE, queue.pop_front()) {
                 if busy.insert(resource.clone()) {
@@ -128,6 +131,14 @@ impl Inner {
             definitions.into_iter().filter(|(it, definition)| is_open(it, definition)).map(|(it, _)| it),
         );
         all
+    }
+
+    /// Definitions that were deleted leave nothing behind.
+    fn forget_errors(&self, unreported: &[GroupResource]) {
+        let mut errors = self.errors.lock();
+        if self.is_member() && !errors.is_empty() {
+            errors.retain(|resource, _| unreported.contains(resource));
+        }
     }
 
     fn take_note(&self, resource: &GroupResource, why: &NotReported, pause: Duration) {

@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) errors: Mutex<HashMap<GroupResource, String>>,
     /// When this server last began to report.
     pub(crate) began: Mutex<Duration>,
+    /// Until when what this server knows was shown to be all there is; asked where the guarantee is loose.
+    pub(crate) heard: Mutex<Duration>,
     /// Looks at the members that several callers share.
     pub(crate) looks: Looks,
     around: OnceLock<Arc<dyn Surroundings>>,
@@ -62,6 +64,7 @@ impl Station {
             orders: watch::Sender::new(Order::Stay),
             errors: Mutex::default(),
             began: Mutex::default(),
+            heard: Mutex::default(),
             looks: Looks::default(),
             around: OnceLock::new(),
         };
@@ -187,12 +190,16 @@ impl Station {
 
     /// What a put of a resource must be encoded in and must require; or why nothing may be put now.
     pub fn encoding(&self, resource: &GroupResource) -> Result<Encoding, Shut> {
-        if self.inner.is_member()
-            && let Some(own) = self.inner.board.read().own(resource)
-        {
-            return Ok(own.clone());
+        let own = self.inner.board.read().own(resource).cloned();
+        match own.filter(|_| self.inner.is_member()) {
+            // No store compares it with the selection, so that it must not be an old one.
+            Some(own) if own.fence.is_none() && !self.inner.has_heard() => {
+                let last_error = Some("it is not known whether another version was selected".to_owned());
+                Err(Shut::Pending { resource: resource.clone(), last_error })
+            }
+            Some(own) => Ok(own),
+            None => Err(self.inner.shut(resource)),
         }
-        Err(self.inner.shut(resource))
     }
 
     /// How far this server is with a built-in resource; everything else has no gate.

@@ -1,7 +1,7 @@
 //! Counts what is in a store by reading every key of it.
 //!
 //! Only the `apiVersion` of a value is looked at, in JSON or in the envelope that kube-apiserver puts around protobuf. A
-//! value without one is counted as `unknown`: it is there, and nobody should believe otherwise. One that is encrypted is
+//! value without one is counted as `Unknown`: it is there, and nobody should believe otherwise. One that is encrypted is
 //! counted by the provider and the key.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use meta::{GroupResource, Release, Value};
 use serde::Deserialize;
-use server::census::{CensusView, ResourceCensus};
+use server::census::{CensusView, ResourceCensus, UNKNOWN};
 use station::{follow, view};
 use store::{Range, ReadAt, SharedStore, Store};
 
@@ -17,9 +17,6 @@ use store::{Range, ReadAt, SharedStore, Store};
 const PAGE: usize = 1_000;
 
 const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
-
-/// What is said of values that do not say what they are.
-const UNKNOWN: &str = "unknown";
 
 /// The part of a value that matters.
 #[derive(Deserialize)]

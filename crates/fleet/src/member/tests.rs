@@ -94,10 +94,10 @@ fn a_living_twin_is_refused_and_named() {
 }
 
 #[test]
-fn an_attempt_whose_outcome_was_unknown_is_not_repeated() {
+fn an_attempt_whose_outcome_was_unknown_is_written_again() {
     let mut scene = Scene::new(member("a", "1", V1, &[V1]));
     scene.taken = Some(scene.me.clone());
-    assert_eq!(scene.join(), Ok(Join::Already(Revision::new(7))));
+    assert_eq!(scene.join(), Ok(Join::TakeOver(Revision::new(7))), "the lease of the first attempt is lost");
 }
 
 #[test]

@@ -15,8 +15,9 @@ use std::{
 
 use fleet::{
     FenceRecord, Identity, MemberRecord, Members,
-    agree::{self, Facts, Plan},
+    agree::{Facts, Plan},
     cluster::Agreement,
+    collect::{self, Collect, Owner},
     custom::Definition,
     fence::Fence,
     keys, mirror, record,
@@ -100,6 +101,8 @@ pub struct World {
 pub struct Decided {
     pub txn: Txn,
     digest: u64,
+    /// The definition that a record was made by.
+    definition: Option<Revision>,
 }
 
 /// One key.
@@ -122,7 +125,7 @@ enum Content {
 impl Decided {
     /// To join: there is one way to.
     pub fn join(txn: Txn) -> Self {
-        Self { txn, digest: 0 }
+        Self { txn, digest: 0, definition: None }
     }
 }
 
@@ -233,7 +236,10 @@ impl World {
     fn decided(&self, txn: Txn, record: &FenceRecord) -> Decided {
         let mut hasher = DefaultHasher::new();
         (&record.selection, &record.common, &record.entries, record.hold.is_some()).hash(&mut hasher);
-        Decided { txn: self.with_mirror(txn, record), digest: hasher.finish() }
+        for it in &record.departed {
+            (&it.identity, &it.preferred).hash(&mut hasher);
+        }
+        Decided { txn: self.with_mirror(txn, record), digest: hasher.finish(), definition: record.definition }
     }
 
     /// Adds the mirror of a record to a transaction.
@@ -356,16 +362,23 @@ impl World {
         let resource = Self::resource();
         let facts = self.facts(rules, &resource, Some(&fence.record), &members);
         let definition = self.definition();
-        let plan = match (&definition, rules.is_custom) {
-            (Some(definition), true) => fleet::custom::plan(&facts, None, definition),
-            _ => agree::plan(&facts, None),
+        let owner = match (&definition, rules.is_custom) {
+            (Some(definition), true) => Owner::Custom(definition),
+            (None, true) => Owner::Gone(self.revision),
+            (_, false) => Owner::BuiltIn,
         };
-        let Ok(plan) = plan else { return };
-        if plan.changed {
-            let basis = self.basis(rules, Some(fence.modified), None);
-            self.collector = Some(self.transaction(rules, &plan, &basis, None));
-            self.is_misled |= without.is_some();
-        }
+        let basis = self.basis(rules, Some(fence.modified), None);
+        let decided = match collect::collect(&facts, &fence.record, owner, !self.stored.is_empty()) {
+            Ok(Collect::Write(plan)) => self.transaction(rules, &plan, &basis, None),
+            Ok(Collect::Remove) => Decided {
+                txn: write::remove_fence(&fence.record, &basis).delete(&mirror_key()),
+                digest: u64::MAX,
+                definition: None,
+            },
+            Ok(Collect::Keep) | Err(_) => return,
+        };
+        self.collector = Some(decided);
+        self.is_misled |= without.is_some();
     }
 
     /// What a decision made now is based on.
@@ -388,16 +401,21 @@ impl World {
                 revisions.insert(it);
             });
         }
-        if let Some(Decided { txn, .. }) = &self.collector {
-            each_required(txn, &mut |it| {
+        if let Some(decided) = &self.collector {
+            each_required(decided, &mut |it| {
                 revisions.insert(it);
             });
+        }
+        for held in self.keys.values() {
+            if let Content::Fence(FenceRecord { definition: Some(revision), .. }) = &*held.content {
+                revisions.insert(*revision);
+            }
         }
         let rank = |it: Revision| revisions.iter().position(|other| *other == it);
         let mut hasher = DefaultHasher::new();
         for (key, held) in &self.keys {
             (key, rank(held.modified)).hash(&mut hasher);
-            self.hash_content(&held.content, &mut hasher);
+            self.hash_content(&held.content, &mut hasher, &rank);
         }
         for process in &self.processes {
             process.hash_with(&mut hasher, &rank);
@@ -409,9 +427,16 @@ impl World {
         hasher.finish()
     }
 
-    fn hash_content(&self, content: &Content, hasher: &mut DefaultHasher) {
+    fn hash_content(
+        &self,
+        content: &Content,
+        hasher: &mut DefaultHasher,
+        rank: &impl Fn(Revision) -> Option<usize>,
+    ) {
         match content {
             Content::Fence(record) => {
+                // A record made by an older definition goes on in another way than one made by the newest.
+                record.definition.map(rank).hash(hasher);
                 (&record.selection, &record.common, &record.hold.is_some()).hash(hasher);
                 record.entries.hash(hasher);
                 for it in &record.departed {
@@ -449,16 +474,17 @@ fn decode(key: &Key, value: &[u8]) -> Content {
     }
 }
 
-fn each_required(txn: &Txn, visit: &mut impl FnMut(Revision)) {
-    for require in &txn.require {
+fn each_required(decided: &Decided, visit: &mut impl FnMut(Revision)) {
+    for require in &decided.txn.require {
         if let Require::At(_, revision) = require {
             visit(*revision);
         }
     }
+    decided.definition.into_iter().for_each(visit);
 }
 
 fn hash_decided(decided: &Decided, hasher: &mut DefaultHasher, rank: &impl Fn(Revision) -> Option<usize>) {
-    decided.digest.hash(hasher);
+    (decided.digest, decided.definition.map(rank)).hash(hasher);
     for require in &decided.txn.require {
         match require {
             Require::Absent(key) => (key, None::<Option<usize>>).hash(hasher),

@@ -131,7 +131,7 @@ impl Process {
             visit(definition.revision);
         }
         if let Some((_, decided)) = &self.pending {
-            super::each_required(&decided.txn, visit);
+            super::each_required(decided, visit);
         }
         if let Some(InFlight { encoding: Encoding { fence: Some(Require::At(_, revision)), .. }, .. }) =
             &self.put
@@ -271,7 +271,7 @@ impl World {
             }
             _ => {
                 let moved = self.modified(&keys::moved());
-                let txn = write::join(&me, &how, moved, LeaseId(1)).unwrap();
+                let txn = write::join(&me, &how, moved, None, LeaseId(1)).unwrap();
                 txn.map(|mut txn| {
                     if rules.fault == Some(Fault::BlindToMoves) {
                         txn.require.retain(|it| *it.key() != keys::moved());
