@@ -189,6 +189,8 @@ async fn others_may_write_at_the_same_time() {
     cluster.with(|it| it.others = 60);
     let look = verify(&engine, &task).await.unwrap();
     assert_eq!((look.objects, look.left, look.failures.len()), (200, 0, 0));
+    // The right to list is enough.
+    assert_eq!(cluster.with(|it| it.count("GET /apis/example.com/v2/namespaces/a/widgets/")), 0);
 }
 
 #[tokio::test(start_paused = true)]
