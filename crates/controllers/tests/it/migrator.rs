@@ -38,7 +38,7 @@ fn is_true(cluster: &Cluster) {
 async fn everything_is_rewritten_proven_and_pruned() {
     let cluster = filled();
     cluster.run(MIGRATOR);
-    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", json!({}))).await;
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({}))).await;
     assert_eq!(status["phase"], "Succeeded", "{status:#}");
     assert_eq!((&status["progress"]["pass"], &status["prunedVersions"]), (&json!(1), &json!(["v1"])));
     is_true(&cluster);
@@ -51,7 +51,7 @@ async fn a_flip_there_and_back_before_the_prune_is_noticed() {
     let cluster = filled();
     cluster.with(|it| it.stock.before_prune = Some(Box::new(there_and_back)));
     cluster.run(MIGRATOR);
-    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", json!({}))).await;
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({}))).await;
     assert_eq!(status["phase"], "Succeeded", "{status:#}");
     assert_eq!(status["progress"]["total"], 21, "{status:#}");
     is_true(&cluster);
@@ -68,7 +68,7 @@ async fn a_flip_there_and_back_during_the_last_look_is_noticed() {
     };
     cluster.with(|it| it.stock.before_patch = Some((38, Box::new(act))));
     cluster.run(MIGRATOR);
-    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", json!({"convoy.dev/rate": "20"}))).await;
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({"convoy.dev/rate": "20"}))).await;
     assert_eq!(status["phase"], "Succeeded", "{status:#}");
     is_true(&cluster);
 }
@@ -79,14 +79,14 @@ async fn an_edit_of_a_description_is_no_reason_to_give_up() {
     let cluster = filled();
     cluster.with(|it| it.stock.before_prune = Some(Box::new(State::edit)));
     cluster.run(MIGRATOR);
-    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", json!({}))).await;
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({}))).await;
     assert_eq!((&status["phase"], &status["progress"]["pass"]), (&json!("Succeeded"), &json!(2)));
     is_true(&cluster);
     // What is not about the spec costs nothing.
     let cluster = filled();
     cluster.with(|it| it.stock.before_prune = Some(Box::new(State::touch_definition)));
     cluster.run(MIGRATOR);
-    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", json!({}))).await;
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({}))).await;
     assert_eq!((&status["phase"], &status["progress"]["pass"]), (&json!("Succeeded"), &json!(1)));
 }
 
@@ -101,7 +101,7 @@ async fn a_freeze_that_another_migration_holds_is_waited_for() {
     };
     cluster.with(|it| it.stock.before_patch = Some((3, Box::new(act))));
     cluster.run(MIGRATOR);
-    let path = cluster.ask(EXTERNAL, "m", json!({"convoy.dev/rate": "1"}));
+    let path = cluster.ask(EXTERNAL, "m", &json!({"convoy.dev/rate": "1"}));
     let status = cluster.until(&path, "it waits", |it| it["reason"] == "Queued").await;
     assert_eq!(status["phase"], "Checking", "{status:#}");
     cluster.with(|it| {
@@ -118,7 +118,7 @@ async fn a_right_that_is_missing_stands_in_the_status() {
     let cluster = filled();
     cluster.with(|it| it.forbidden = vec!["crd-patch"]);
     cluster.run(MIGRATOR);
-    let path = cluster.ask(EXTERNAL, "m", json!({}));
+    let path = cluster.ask(EXTERNAL, "m", &json!({}));
     let status = cluster.until(&path, "it says why", |it| it["reason"] == "Forbidden").await;
     assert_eq!(status["phase"], "Checking", "{status:#}");
     let why = "the migrator lacks a right: User \"u\" cannot patch resource \"customresourcedefinitions\"";
@@ -136,7 +136,7 @@ async fn a_right_that_is_taken_away_stands_in_the_status() {
     let cluster = filled();
     cluster.with(|it| it.stock.before_patch = Some((10, Box::new(|it| it.forbidden = vec!["crd-patch"]))));
     cluster.run(MIGRATOR);
-    let path = cluster.ask(EXTERNAL, "m", json!({}));
+    let path = cluster.ask(EXTERNAL, "m", &json!({}));
     let status = cluster.until(&path, "it says why", |it| it["reason"] == "Forbidden").await;
     assert_eq!(status["phase"], "Pruning", "{status:#}");
     cluster.with(|it| it.forbidden.clear());
@@ -151,7 +151,7 @@ async fn who_may_not_write_the_status_says_so_in_an_event() {
     let cluster = filled();
     cluster.with(|it| it.forbidden = vec!["svm-status"]);
     cluster.run(MIGRATOR);
-    let path = cluster.ask(EXTERNAL, "m", json!({}));
+    let path = cluster.ask(EXTERNAL, "m", &json!({}));
     tokio::time::sleep(Duration::from_secs(120)).await;
     let n_told = cluster.told().iter().filter(|it| *it == "MigrationHindered").count();
     assert_eq!(n_told, 1, "{:?}", cluster.told());
@@ -165,7 +165,7 @@ async fn a_server_that_hangs_stands_in_the_status() {
     let cluster = filled();
     cluster.with(|it| it.is_hanging = true);
     cluster.run(MIGRATOR);
-    let path = cluster.ask(EXTERNAL, "m", json!({}));
+    let path = cluster.ask(EXTERNAL, "m", &json!({}));
     let begin = Instant::now();
     let status = cluster.until(&path, "it says why", |it| it["reason"] == "Waiting").await;
     assert_eq!(status["message"], "nothing became of any object of widgets.example.com for 90s");
@@ -181,11 +181,11 @@ async fn a_cancel_does_not_wait_for_a_server_that_wants_to_be_left_alone() {
     let cluster = filled();
     cluster.with(|it| it.throttled = (1000, 60));
     cluster.run(MIGRATOR);
-    let path = cluster.ask(EXTERNAL, "m", json!({}));
+    let path = cluster.ask(EXTERNAL, "m", &json!({}));
     cluster.until(&path, "it runs", |it| it["phase"] == "Running").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let begin = Instant::now();
-    cluster.annotate(&path, json!({"convoy.dev/cancel": "true"}));
+    cluster.annotate(&path, &json!({"convoy.dev/cancel": "true"}));
     let status = cluster.ended(&path).await;
     assert_eq!((&status["phase"], &status["reason"]), (&json!("Aborted"), &json!("Cancelled")));
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
@@ -218,7 +218,7 @@ async fn every_server_is_asked_whether_it_refuses() {
         it.stock.loose = vec!["b"];
     });
     cluster.run(MIGRATOR);
-    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", json!({}))).await;
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({}))).await;
     assert_eq!(
         status["evidence"]["message"], "changes of the storage version were not refused",
         "{status:#}"
@@ -232,7 +232,7 @@ async fn a_policy_that_goes_is_noticed() {
     let cluster = filled();
     cluster.with(|it| it.stock.before_patch = Some((25, Box::new(|it| it.stock.loose = vec!["a"]))));
     cluster.run(MIGRATOR);
-    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", json!({"convoy.dev/rate": "1"}))).await;
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({"convoy.dev/rate": "1"}))).await;
     assert_eq!(status["phase"], "Succeeded");
     assert_eq!(
         status["evidence"]["message"], "changes of the storage version were not refused",
@@ -246,7 +246,7 @@ async fn a_policy_that_goes_is_noticed() {
 async fn the_in_tree_migrator_is_noticed_whenever_it_comes() {
     let cluster = filled();
     cluster.run(MIGRATOR);
-    let path = cluster.ask(IN_TREE, "m", json!({"convoy.dev/rate": "1"}));
+    let path = cluster.ask(IN_TREE, "m", &json!({"convoy.dev/rate": "1"}));
     cluster.until(&path, "it runs", |it| it["phase"] == "Running").await;
     cluster.with(|it| {
         let mut object = it.stock.migrations[&path].clone();

@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     /// Asks for a migration; returns its path.
-    pub fn ask(&self, place: &str, name: &str, annotations: Value) -> String {
+    pub fn ask(&self, place: &str, name: &str, annotations: &Value) -> String {
         let path = format!("{place}/{name}");
         let group = place.trim_start_matches("/apis/").trim_end_matches("/storageversionmigrations");
         let object = json!({
@@ -94,7 +94,7 @@ impl Cluster {
         path
     }
 
-    pub fn annotate(&self, path: &str, annotations: Value) {
+    pub fn annotate(&self, path: &str, annotations: &Value) {
         self.with(|it| {
             let mut object = it.stock.migrations[path].clone();
             merge(&mut object, &json!({"metadata": {"annotations": annotations}}));
