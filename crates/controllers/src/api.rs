@@ -83,6 +83,17 @@ impl Collection {
         read(&client.request_text(request).await?)
     }
 
+    /// The metadata of an object, or `None` if it is not there: by a list, so that the right to list is enough.
+    pub(crate) async fn find_metadata<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        let params = ListParams::default().fields(&format!("metadata.name={name}"));
+        let page: Page<T> = read(&self.ask(client, Ask::List(params), METADATA_LIST).await?)?;
+        Ok(page.open().0.into_iter().next())
+    }
+
     /// One page of the metadata of what the label selector selects, this long; an empty selector selects all.
     pub(crate) async fn page_of_metadata<T: DeserializeOwned>(
         &self,

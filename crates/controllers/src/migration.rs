@@ -15,6 +15,7 @@
 //! Deliberately not here: who may write what; the server decides that.
 
 pub mod api;
+mod cancel;
 mod definition;
 pub mod engine;
 mod migrator;
@@ -23,6 +24,7 @@ mod plan;
 pub(crate) mod request;
 mod state;
 
+pub use cancel::{cancel, thaw};
 pub(crate) use migrator::{run, served};
 pub(crate) use plan::CANCELLED;
 pub use request::annotation;

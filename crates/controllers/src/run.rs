@@ -34,13 +34,17 @@ pub struct Setup {
     pub observe: Arc<dyn Observe>,
     /// What rewrites stored objects; without it, no migration is made.
     pub engine: Option<Arc<dyn Engine>>,
+    /// Evidence that is good enough to narrow `status.storedVersions`, for the migrations that are made here: names of
+    /// [`migration::engine::Evidence`].
+    pub accepted: Vec<String>,
 }
 
 impl Setup {
     /// Everything runs.
     pub fn new(now: Now) -> Self {
         let observe = Arc::new(Nobody);
-        Self { selection: Selection::all(), now, root_ca: None, election: None, observe, engine: None }
+        let (selection, accepted) = (Selection::all(), Vec::new());
+        Self { selection, now, root_ca: None, election: None, observe, engine: None, accepted }
     }
 }
 
@@ -52,9 +56,16 @@ pub(crate) struct Ctx {
     pub(crate) root_ca: Option<Arc<str>>,
     pub(crate) observe: Arc<dyn Observe>,
     pub(crate) engine: Option<Arc<dyn Engine>>,
+    pub(crate) accepted: Arc<[String]>,
 }
 
 impl Ctx {
+    /// For whoever is no controller.
+    pub(crate) fn bare(client: Client, now: Now) -> Self {
+        let (root_ca, engine, accepted) = (None, None, Vec::new().into());
+        Self { client, now, root_ca, observe: Arc::new(Nobody), engine, accepted }
+    }
+
     /// How the passes of a controller are counted.
     pub(crate) fn counted(&self, controller: Controller) -> Counted {
         Counted { controller: controller.name(), observe: Arc::clone(&self.observe) }
@@ -66,8 +77,8 @@ impl Ctx {
 ///
 /// The client's server does not have to be up yet. No controller's failure ends another.
 pub async fn run(client: Client, setup: Setup, stop: impl Future<Output = ()>) {
-    let Setup { selection, now, root_ca, election, observe, engine } = setup;
-    let ctx = Ctx { client, now, root_ca, observe, engine };
+    let Setup { selection, now, root_ca, election, observe, engine, accepted } = setup;
+    let ctx = Ctx { client, now, root_ca, observe, engine, accepted: accepted.into() };
     let all = || async {
         join_all(selection.controllers().map(|it| keep_running(it, ctx.clone()))).await;
         // With nothing selected there is only the stop to wait for.

@@ -30,7 +30,7 @@ use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::migration::engine::{Agreement, Engine, Trouble};
 use crate::migration::request::{self, Api, MADE_BY, Migration, TRIGGER};
-use crate::migration::{CANCELLED, Phase, served};
+use crate::migration::{CANCELLED, Phase, annotation, served};
 use crate::run::Ctx;
 use crate::selection::Controller;
 use crate::work::{Next, work};
@@ -264,11 +264,14 @@ impl Trigger {
             _ => "",
         };
         let (group, plural) = (&*resource.group, &*resource.resource);
-        let migration = json!({
+        let mut migration = json!({
             "apiVersion": API_VERSION, "kind": "StorageVersionMigration",
             "metadata": {"generateName": format!("{resource}-"), "labels": {MADE_BY: TRIGGER}},
             "spec": {"resource": {"group": group, "version": version, "resource": plural}},
         });
+        if !self.ctx.accepted.is_empty() {
+            migration["metadata"]["annotations"] = json!({annotation::ACCEPT: self.ctx.accepted.join(",")});
+        }
         info!(%resource, version, "objects are to be migrated");
         Api::External.collection().create(&self.ctx.client, &migration).await
     }

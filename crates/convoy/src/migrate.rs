@@ -4,6 +4,9 @@
 //! With `--local` this process carries it out itself, through the API.
 
 mod follow;
+mod steer;
+
+use std::io::Write;
 
 use clap::Args;
 use controllers::migration::annotation;
@@ -88,13 +91,14 @@ pub fn run(flags: &MigrateFlags) -> Result<(), Failure> {
         check_served(&client).await?;
         let resources = if flags.all { stuck(&client).await? } else { flags.resources.clone() };
         if flags.cancel || flags.pause || flags.resume {
-            return steer(flags, &client, &resources).await;
+            return steer::steer(flags, &client, &resources).await;
         }
         if resources.is_empty() {
             say("status.storedVersions lists one version everywhere: there is nothing to migrate\n");
             return Ok(());
         }
         if flags.local {
+            warn_of_others(&client).await;
             return remote::beside(&flags.remote, &flags.cluster, ask_and_follow(flags, &client, &resources))
                 .await;
         }
@@ -149,44 +153,18 @@ fn order(flags: &MigrateFlags, resource: &str) -> Value {
     })
 }
 
-/// Cancels, pauses or resumes what has not ended.
-async fn steer(flags: &MigrateFlags, client: &kube::Client, wanted: &[String]) -> Result<(), Failure> {
-    let change = if flags.cancel {
-        json!({annotation::CANCEL: "true"})
-    } else if flags.pause {
-        json!({annotation::PAUSED: "true"})
-    } else {
-        json!({annotation::PAUSED: null})
-    };
-    let done = if flags.cancel {
-        "cancelled"
-    } else if flags.pause {
-        "paused"
-    } else {
-        "resumed"
-    };
-    let mut n_found = 0;
-    for path in [MIGRATIONS, "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations"] {
-        let Ok(list) = request(client, "GET", path, None).await else { continue };
-        for migration in list["items"].as_array().into_iter().flatten() {
-            let name = migration["metadata"]["name"].as_str().unwrap_or_default();
-            let of = |field: &str| migration["spec"]["resource"][field].as_str().unwrap_or_default();
-            let resource = GroupResource::new(of("group"), of("resource")).to_string();
-            let phase = migration["status"]["phase"].as_str().unwrap_or_default();
-            let is_ended = matches!(phase, "Succeeded" | "Failed" | "Aborted");
-            if is_ended || !(wanted.is_empty() || wanted.iter().any(|it| *it == name || *it == resource)) {
-                continue;
-            }
-            let patch = json!({"metadata": {"annotations": change}});
-            request(client, "PATCH", &format!("{path}/{name}"), Some(&patch)).await?;
-            say(&format!("{resource}: migration {name} is {done}\n"));
-            n_found += 1;
-        }
+/// Two that carry out the same migrations do everything twice.
+async fn warn_of_others(client: &kube::Client) {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{}", remote::LEASE);
+    let lease = request(client, "GET", &path, None).await.unwrap_or_default();
+    let holder = lease["spec"]["holderIdentity"].as_str().filter(|it| !it.is_empty());
+    if let Some(holder) = holder {
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "`convoy controllers` holds the Lease {} ({holder}): if it still runs, leave --local out",
+            remote::LEASE
+        );
     }
-    if n_found == 0 {
-        return Err(Failure::failed(format!("no migration of {} is under way", wanted.join(", "))));
-    }
-    Ok(())
 }
 
 /// The custom resources whose definitions list more versions than the one that is written.
@@ -202,7 +180,7 @@ async fn check_served(client: &kube::Client) -> Result<(), Failure> {
     match request(client, "GET", "/apis/migration.k8s.io/v1alpha1", None).await {
         Ok(_) => Ok(()),
         Err(Failure { exit: Exit::Unknown, .. }) => Err(Failure::failed(
-            "the cluster has no StorageVersionMigrations: run `convoy controllers --print-manifests | kubectl apply -f -` \
+            "the cluster has no StorageVersionMigrations: run `convoy controllers --print-manifests=once | kubectl apply -f -` \
              first",
         )),
         Err(failure) => Err(failure),

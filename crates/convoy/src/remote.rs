@@ -1,20 +1,19 @@
 //! Controllers beside a cluster that is not ours: `convoy controllers`, and `convoy migrate --local`.
 
+mod health;
+mod servers;
+
 use std::{net::SocketAddr, sync::Arc};
 
 use clap::Args;
-use controllers::{
-    Controller, Election, Selection, Setup,
-    migration::api::{ApiEngine, Endpoint, Reach, Settings},
-};
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::{body::Bytes, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use controllers::{Controller, Election, Selection, Setup};
+use futures_util::FutureExt;
 use server::metrics::Metrics;
 use store::SystemClock;
 use tokio::net::TcpListener;
 
+use self::health::{Vitals, Watchful};
+use self::servers::Servers;
 use crate::{
     cli::say,
     cluster::{ClusterFlags, block_on},
@@ -24,22 +23,42 @@ use crate::{
     serve::Signals,
 };
 
-/// What is applied to a cluster so that it has migrations.
-const MANIFESTS: [&str; 4] = [
-    include_str!("../manifests/crds.yaml"),
-    include_str!("../manifests/freeze.yaml"),
+/// What a single migration needs: definitions, and the policy that freezes.
+const ONCE: [&str; 2] = [include_str!("../manifests/crds.yaml"), include_str!("../manifests/freeze.yaml")];
+
+/// What controllers that stay need beside.
+const FOR_GOOD: [&str; 3] = [
     include_str!("../manifests/rbac.yaml"),
+    include_str!("../manifests/flow.yaml"),
     include_str!("../manifests/deployment.yaml"),
 ];
 
+/// Which manifests are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Manifests {
+    /// Definitions, the policy that freezes, rights, a priority, a Deployment
+    All,
+    /// Definitions and the policy, for `convoy migrate --local`
+    Once,
+}
+
+impl Manifests {
+    fn text(self) -> String {
+        match self {
+            Self::All => [&ONCE[..], &FOR_GOOD].concat().join("---\n"),
+            Self::Once => ONCE.join("---\n"),
+        }
+    }
+}
+
 /// Who works among several processes.
-const LEASE: &str = "convoy-storage-version-migrator";
+pub(crate) const LEASE: &str = "convoy-storage-version-migrator";
 
 /// How the API servers are reached.
 #[derive(Clone, Debug, Args)]
 pub struct RemoteFlags {
-    /// The address of one API server; repeat it for each of them. Without it there may be several behind the kubeconfig's
-    /// address, and the evidence says so
+    /// The address of one API server; repeat it for each of them. Without it the cluster is asked which there are; if that
+    /// cannot be told there may be several behind the kubeconfig's address, and the evidence says so
     #[arg(long, value_name = "URL")]
     endpoint: Vec<http::Uri>,
 
@@ -55,9 +74,14 @@ pub struct ControllersFlags {
     #[arg(long, value_name = "LIST", default_value = "storage-version-trigger,storage-version-migrator")]
     controllers: Selection,
 
-    /// Print what a cluster needs, for `kubectl apply -f -`: definitions, the policy that freezes, rights, a Deployment
-    #[arg(long)]
-    print_manifests: bool,
+    /// Print what a cluster needs, for `kubectl apply -f -`; `once` leaves out what only controllers that stay need
+    #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    print_manifests: Option<Manifests>,
+
+    /// Evidence that is good enough to narrow status.storedVersions, such as SecondPassOneEndpoint, for the migrations that
+    /// the trigger makes
+    #[arg(long, value_name = "EVIDENCE", value_delimiter = ',')]
+    accept_evidence: Vec<String>,
 
     /// Work only while holding the Lease convoy-storage-version-migrator in kube-system
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -80,8 +104,8 @@ pub struct ControllersFlags {
 
 /// Runs until told to stop.
 pub fn run(flags: &ControllersFlags) -> Result<(), Failure> {
-    if flags.print_manifests {
-        say(&MANIFESTS.join("---\n"));
+    if let Some(manifests) = flags.print_manifests {
+        say(&manifests.text());
         return Ok(());
     }
     logging::start(flags.logging_format, Volume::Level(0));
@@ -95,13 +119,6 @@ pub fn run(flags: &ControllersFlags) -> Result<(), Failure> {
         let listener = TcpListener::bind(flags.metrics_bind_address).await.map_err(|it| {
             Failure::failed(format!("cannot listen on {}: {it}", flags.metrics_bind_address))
         })?;
-        let mut setup = setup(&flags.remote, &config)?;
-        setup.selection = flags.controllers.clone();
-        setup.observe = Arc::new(Counting(Arc::clone(&metrics)));
-        // Not the Lease of a Convoy server's own controllers: those hold it for as long as they run.
-        setup.election = flags
-            .leader_elect
-            .then(|| Election { lease_name: LEASE.to_owned(), ..Election::new(identity()) });
         if crate::cluster::ask(&client, "GET", "/convoy/status", Vec::new()).await.is_ok() {
             tracing::warn!(
                 "this is a Convoy server, which migrates by itself: start it with \
@@ -109,9 +126,21 @@ pub fn run(flags: &ControllersFlags) -> Result<(), Failure> {
             );
         }
         tracing::info!(server = %config.cluster_url, controllers = %flags.controllers, "controllers run beside a cluster");
+        let vitals = Arc::new(Vitals::default());
+        let watchful = Watchful { counting: Counting(Arc::clone(&metrics)), vitals: Arc::clone(&vitals) };
+        let mut setup = Setup::new(Arc::new(move || clock.now()));
+        setup.selection = flags.controllers.clone();
+        setup.observe = Arc::new(watchful);
+        setup.accepted.clone_from(&flags.accept_evidence);
+        // Not the Lease of a Convoy server's own controllers: those hold it for as long as they run.
+        setup.election = flags
+            .leader_elect
+            .then(|| Election { lease_name: LEASE.to_owned(), ..Election::new(identity()) });
+        let beside = Beside { flags: &flags.remote, config: &config, client: &client, vitals: &vitals };
         tokio::select! {
-            () = controllers::run(client, setup, signals.next()) => Ok(()),
-            () = answer(listener, metrics) => Ok(()),
+            ran = beside.run(&setup, signals.next().shared()) => ran,
+            () = vitals.watch(&client) => Ok(()),
+            () = health::answer(listener, metrics, Arc::clone(&vitals)) => Ok(()),
         }
     })
 }
@@ -124,71 +153,45 @@ pub async fn beside<T>(
 ) -> Result<T, Failure> {
     let config = cluster.config().await?;
     let client = kube::Client::try_from(config.clone()).map_err(|it| Failure::because(&it))?;
-    let mut setup = setup(flags, &config)?;
+    let clock = SystemClock::shared();
+    let mut setup = Setup::new(Arc::new(move || clock.now()));
     setup.selection = Selection::only(Controller::StorageVersionMigrator);
+    let beside = Beside { flags, config: &config, client: &client, vitals: &Vitals::default() };
     tokio::select! {
         done = work => done,
-        () = controllers::run(client, setup, std::future::pending()) => {
-            Err(Failure::failed("the migrator ended by itself"))
+        ran = beside.run(&setup, futures_util::future::pending()) => {
+            ran.and(Err(Failure::failed("the migrator ended by itself")))
         }
     }
 }
 
-fn setup(flags: &RemoteFlags, config: &kube::Config) -> Result<Setup, Failure> {
-    let clock = SystemClock::shared();
-    let mut setup = Setup::new(Arc::new(move || clock.now()));
-    setup.engine = Some(Arc::new(engine(flags, config)?));
-    Ok(setup)
+/// Beside which cluster controllers run.
+struct Beside<'a> {
+    flags: &'a RemoteFlags,
+    config: &'a kube::Config,
+    client: &'a kube::Client,
+    vitals: &'a Vitals,
 }
 
-/// The engine that asks each of the servers, or what stands before them.
-fn engine(flags: &RemoteFlags, config: &kube::Config) -> Result<ApiEngine, Failure> {
-    let mut config = config.clone();
-    // The engine must see when a server has too much to do.
-    config.default_retry = false;
-    let reach = if flags.endpoint.is_empty() { Reach::SharedAddress } else { Reach::EveryServer };
-    let own = [config.cluster_url.clone()];
-    let urls = if flags.endpoint.is_empty() { &own[..] } else { &flags.endpoint };
-    let mut endpoints = Vec::new();
-    for url in urls {
-        config.cluster_url = url.clone();
-        let client = kube::Client::try_from(config.clone()).map_err(|it| Failure::because(&it))?;
-        endpoints.push(Endpoint { name: url.to_string(), client });
+impl Beside<'_> {
+    /// Until `stop` ends; anew whenever the cluster has other API servers, as each pass can be cut off anywhere.
+    async fn run(&self, setup: &Setup, stop: impl Future<Output = ()> + Clone) -> Result<(), Failure> {
+        let Self { flags, config, client, vitals } = *self;
+        loop {
+            let servers = Servers::find(flags, config).await?;
+            let mut setup = setup.clone();
+            setup.engine = Some(Arc::new(servers.engine(flags)));
+            tokio::select! {
+                () = controllers::run(client.clone(), setup, stop.clone()) => return Ok(()),
+                () = servers.changed(client) => vitals.start_again(),
+            }
+        }
     }
-    let mut settings = Settings::default();
-    settings.at_once = flags.concurrency.max(1);
-    Ok(ApiEngine::new(endpoints, reach, settings))
 }
 
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{:016x}", host.trim(), rand::random::<u64>())
-}
-
-/// Answers whoever looks after this process.
-async fn answer(listener: TcpListener, metrics: Arc<Metrics>) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let metrics = Arc::clone(&metrics);
-        tokio::spawn(async move {
-            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-                let metrics = Arc::clone(&metrics);
-                async move { Ok::<_, std::convert::Infallible>(page(request.uri().path(), &metrics)) }
-            });
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
-}
-
-fn page(path: &str, metrics: &Metrics) -> Response<Full<Bytes>> {
-    let (code, text) = match path {
-        "/metrics" => (StatusCode::OK, metrics.render()),
-        "/healthz" | "/livez" | "/readyz" => (StatusCode::OK, "ok".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
-    };
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = code;
-    response
 }
 
 #[cfg(test)]
@@ -198,13 +201,18 @@ mod tests {
     #[test]
     fn the_manifests_are_yaml_and_say_what_they_are() {
         let mut kinds = Vec::new();
-        for text in MANIFESTS.join("---\n").split("\n---\n") {
+        for text in Manifests::All.text().split("\n---\n") {
             let object = schema::yaml::parse(text.as_bytes(), schema::json::Limits::STORED).unwrap();
             kinds.push(meta::object::kind(&object).to_owned());
             assert!(!meta::object::name(&object).is_empty(), "{text}");
         }
         for kind in ["CustomResourceDefinition", "ValidatingAdmissionPolicy", "ClusterRole", "Deployment"] {
             assert!(kinds.iter().any(|it| it == kind), "{kind}");
+        }
+        // Nothing that works by itself comes along with what a single migration needs.
+        assert!(Manifests::All.text().starts_with(&Manifests::Once.text()));
+        for kind in ["Deployment", "ClusterRole", "ServiceAccount"] {
+            assert!(!Manifests::Once.text().contains(&format!("kind: {kind}\n")), "{kind}");
         }
     }
 }

@@ -12,8 +12,8 @@
 //! - One object that cannot be written holds up no other; each such object is named with the server's words.
 //!
 //! # Errors
-//! An object whose stored form cannot be read makes its server refuse the list as a whole. It cannot be passed by here,
-//! as the token for the next page never comes: the step waits, with the server's words.
+//! An object whose stored form cannot be read makes its server refuse the list as a whole, and gives no token for what is
+//! behind it. Then every namespace is listed by itself, and what cannot be reached is named (`api/careful.rs`).
 //! A webhook that changes an object at every write makes every pass see a change.
 //!
 //! Start reading at `api/object.rs`; what the servers agree on is in `api/agree.rs`.
@@ -21,12 +21,16 @@
 mod agree;
 mod answer;
 mod caller;
+mod careful;
 mod limit;
 mod object;
 mod observe;
 mod pace;
 mod position;
+mod servers;
 mod walk;
+
+pub use servers::listed;
 
 use std::{fmt, time::Duration};
 
@@ -37,11 +41,12 @@ use meta::GroupResource;
 
 use self::agree::{Facts, Offer, Standing};
 use self::caller::Caller;
-use self::object::Place;
+use self::careful::Part;
+use self::object::{Object, Place};
 use self::pace::Pace;
 use self::position::Position;
-use self::walk::{Listed, Walk};
-use super::engine::{Agreement, Batch, Engine, Evidence, Look, Task, Trouble};
+use self::walk::{Listed, Unlisted, Walk};
+use super::engine::{Agreement, Batch, Engine, Evidence, Failure, Look, Task, Trouble};
 
 /// An address to ask. The client should not retry by itself (`Config::default_retry`): it would hide from the engine that
 /// the server has too much to do.
@@ -58,6 +63,9 @@ pub struct Endpoint {
 pub enum Reach {
     /// Each is one API server, and there is no other one.
     EveryServer,
+    /// The same, as the cluster says ([`listed`], by whose names they go). It is asked again at every step: nothing is done
+    /// while there are others.
+    ListedServers,
     /// There may be several servers behind each, as behind a load balancer.
     SharedAddress,
 }
@@ -101,7 +109,25 @@ impl ApiEngine {
     }
 
     async fn standing(&self, resource: &GroupResource) -> Standing {
-        let facts: Facts = observe::observe(&self.endpoints, resource, self.settings.request_limit).await;
+        let limit = self.settings.request_limit;
+        let facts: Facts = observe::observe(&self.endpoints, resource, limit).await;
+        if let (Reach::ListedServers, Some(Endpoint { client, .. })) = (self.reach, self.endpoints.first()) {
+            let now = tokio::time::timeout(limit, listed(client)).await;
+            let now = now.unwrap_or_else(|_| Err("the API server does not answer".to_owned()));
+            let known = self.endpoints.iter().map(|it| &it.name);
+            match now {
+                Ok(now) if known.eq(now.iter()) => {}
+                Ok(now) => {
+                    return Standing::Silent(format!(
+                        "there are other API servers by now: {}",
+                        now.join(", ")
+                    ));
+                }
+                Err(why) => {
+                    return Standing::Silent(format!("it cannot be told which API servers there are: {why}"));
+                }
+            }
+        }
         agree::decide(resource, facts)
     }
 
@@ -140,16 +166,16 @@ impl ApiEngine {
         let position = start(task, position, 1);
         let offers = self.offers(task).await?;
         let walk = self.walk(task, &offers, position.endpoint)?;
-        let Listed { objects, token, remaining } = list(&walk, &position).await?;
-        let mut batch = Batch { remaining, ..Batch::default() };
+        let Page { objects, remaining, failures, next } = page(&walk, &position, 1).await?;
+        let mut batch = Batch { remaining, failures, ..Batch::default() };
         if task.dry_run {
             batch.migrated = count(objects.len());
         } else {
             let tally = walk.touch(objects, &position).await?;
-            (batch.migrated, batch.unchanged, batch.failures) =
-                (tally.changed, tally.unchanged, tally.failures);
+            (batch.migrated, batch.unchanged) = (tally.changed, tally.unchanged);
+            batch.failures.extend(tally.failures);
         }
-        batch.next = position.next(token, 1, task.namespaces.len()).map(|it| it.text());
+        batch.next = next.map(|it| it.text());
         Ok(batch)
     }
 
@@ -158,23 +184,23 @@ impl ApiEngine {
         let position = start(task, position, endpoints);
         let offers = self.offers(task).await?;
         let walk = self.walk(task, &offers, position.endpoint)?;
-        let Listed { objects, token, .. } = list(&walk, &position).await?;
+        let Page { objects, mut failures, next, .. } = page(&walk, &position, endpoints).await?;
         let n_objects = count(objects.len());
-        let (left, failures) = if task.dry_run {
+        let left = if task.dry_run {
             // Without writing there is no proof.
-            (n_objects, Vec::new())
+            n_objects
         } else {
             let tally = walk.touch(objects, &position).await?;
-            (tally.changed, tally.failures)
+            failures.extend(tally.failures);
+            tally.changed
         };
         // What was seen is worth something if they agreed all the while.
         self.offers(task).await?;
         let evidence = match self.reach {
-            Reach::EveryServer => Evidence::SecondPassAllEndpoints,
+            Reach::EveryServer | Reach::ListedServers => Evidence::SecondPassAllEndpoints,
             Reach::SharedAddress => Evidence::SecondPassOneEndpoint,
         };
-        let next = position.next(token, endpoints, task.namespaces.len()).map(|it| it.text());
-        Ok(Look { evidence, objects: n_objects, left, failures, next })
+        Ok(Look { evidence, objects: n_objects, left, failures, next: next.map(|it| it.text()) })
     }
 }
 
@@ -241,6 +267,10 @@ impl Engine for ApiEngine {
         .boxed()
     }
 
+    fn clients(&self) -> Vec<Client> {
+        self.endpoints.iter().map(|it| it.client.clone()).collect()
+    }
+
     fn changed(&self) -> BoxFuture<'_, ()> {
         tokio::time::sleep(caller::jittered(self.settings.poll)).boxed()
     }
@@ -258,12 +288,36 @@ fn start(task: &Task, position: &str, endpoints: usize) -> Position {
     if position.is_within(endpoints, task.namespaces.len()) { position } else { Position::default() }
 }
 
+/// One step of a walk.
+struct Page {
+    objects: Vec<Object>,
+    remaining: Option<u64>,
+    /// What cannot be listed.
+    failures: Vec<Failure>,
+    next: Option<Position>,
+}
+
 /// The page; before the first one through an endpoint, whether objects can be read.
-async fn list(walk: &Walk<'_>, position: &Position) -> Result<Listed, Trouble> {
+async fn page(walk: &Walk<'_>, position: &Position, endpoints: usize) -> Result<Page, Trouble> {
+    if let Some(careful) = &position.careful {
+        let Part { listed, failures, next } = walk.part(careful).await?;
+        let next = position.behind(next, endpoints);
+        return Ok(Page { objects: listed.objects, remaining: None, failures, next });
+    }
     if position.namespace == 0 && position.token.is_none() {
         walk.probe(position).await?;
     }
-    walk.list(position).await
+    match walk.list(position).await {
+        Ok(Listed { objects, token, remaining }) => {
+            let next = position.next(token, endpoints, walk.task.namespaces.len());
+            Ok(Page { objects, remaining, failures: Vec::new(), next })
+        }
+        Err(Unlisted::Trouble(trouble)) => Err(trouble),
+        Err(Unlisted::Undecodable(_)) => {
+            let next = Some(position.with_care());
+            Ok(Page { objects: Vec::new(), remaining: None, failures: Vec::new(), next })
+        }
+    }
 }
 
 fn count(objects: usize) -> u64 {

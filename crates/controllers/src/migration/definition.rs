@@ -5,11 +5,14 @@
 //! - The freeze ends by itself if nobody renews it, so that a migrator that dies leaves nothing behind for long.
 //! - Versions leave `status.storedVersions` by name, on the condition that the definition is the one that was read, and
 //!   whole lists are written: an empty one would be filled in by the server.
+//! - They leave it only if the definition is in the state that it had when the last look at all objects began ([`Mark`]).
+//!   A flip there and back leaves another generation behind, whatever is listed and whoever held the freeze meanwhile.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use meta::freeze::{FROZEN, FROZEN_BY, FROZEN_UNTIL, annotation, is_frozen, storage_version};
 use meta::{GroupResource, Value, object, time};
 use serde_json::json;
+use tracing::info;
 
 use super::request::Migration;
 use crate::api::Collection;
@@ -24,6 +27,24 @@ const RENEWED_BELOW: SignedDuration = SignedDuration::from_mins(4);
 /// How often a write is tried when others change the definition at the same time.
 const TRIES: usize = 8;
 
+/// The state of a definition under which something was found out. Every change of its spec is another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    uid: String,
+    generation: i64,
+}
+
+/// What became of a freeze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It is ours, and was ours since it was last looked after.
+    Kept,
+    /// It is ours now. Before, the storage version could be moved.
+    Taken,
+    /// Another migration has it.
+    Others,
+}
+
 /// What became of an attempt to narrow `status.storedVersions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pruned {
@@ -31,6 +52,8 @@ pub(super) enum Pruned {
     Done(Vec<String>),
     /// The storage version is another one by now.
     Moved(String),
+    /// The definition was changed since the last look at all objects began.
+    Changed,
     /// The server says that something is stored in them.
     Refused(String),
 }
@@ -51,21 +74,29 @@ pub(super) async fn get(ctx: &Ctx, resource: &GroupResource) -> Result<Option<Va
     collection().get(&ctx.client, &name_of(resource)).await
 }
 
-/// Freezes it, or renews the freeze. `false` if another migration holds it.
-pub(super) async fn freeze(ctx: &Ctx, migration: &Migration, crd: &Value) -> Result<bool, Error> {
+/// Freezes it, or renews the freeze.
+pub(super) async fn freeze(ctx: &Ctx, migration: &Migration, crd: &Value) -> Result<Hold, Error> {
     let now = (ctx.now)();
     let by = holder(migration);
-    match annotation(crd, FROZEN_BY) {
-        Some(other) if other != by && is_frozen(crd, now) => return Ok(false),
-        Some(_) if is_frozen(crd, now + RENEWED_BELOW) && annotation(crd, FROZEN_BY) == Some(&by) => {
-            return Ok(true);
-        }
-        _ => {}
+    let hold = hold(crd, &by, now);
+    if hold == Hold::Others || (hold == Hold::Kept && is_frozen(crd, now + RENEWED_BELOW)) {
+        return Ok(hold);
     }
     let until = time::format_time(now + LASTS);
     let annotations = json!({FROZEN: "true", FROZEN_BY: by, FROZEN_UNTIL: until});
     annotate(ctx, crd, &annotations).await?;
-    Ok(true)
+    Ok(hold)
+}
+
+/// Whose freeze it is at a moment, before anything is done about it.
+fn hold(crd: &Value, by: &str, now: Timestamp) -> Hold {
+    match annotation(crd, FROZEN_BY) {
+        _ if !is_frozen(crd, now) => Hold::Taken,
+        Some(holder) if holder == by => Hold::Kept,
+        Some(_) => Hold::Others,
+        // Another tool's, without an end: it is taken over.
+        None => Hold::Taken,
+    }
 }
 
 /// Lets go of the definition if this migration holds it.
@@ -75,8 +106,7 @@ pub(super) async fn unfreeze(ctx: &Ctx, migration: &Migration) -> Result<(), Err
         if annotation(&crd, FROZEN_BY) != Some(holder(migration).as_str()) {
             return Ok(());
         }
-        let gone = json!({FROZEN: null, FROZEN_BY: null, FROZEN_UNTIL: null});
-        match annotate(ctx, &crd, &gone).await {
+        match lift(ctx, &crd).await {
             Err(error) if error.is(409) => {}
             Err(error) if error.is(404) => return Ok(()),
             other => return other,
@@ -85,15 +115,65 @@ pub(super) async fn unfreeze(ctx: &Ctx, migration: &Migration) -> Result<(), Err
     Err(Error::Unknown("the definition changes too often to be let go".to_owned()))
 }
 
-/// Whether the server refuses to move the storage version now: it is asked to, without meaning it.
+/// Whose freeze a definition carries, whether it has run out or not.
+pub(super) fn holder_of(crd: &Value) -> Option<&str> {
+    annotation(crd, FROZEN).and(annotation(crd, FROZEN_BY))
+}
+
+/// Another program that migrates the objects of this definition: upstream's marks it with a condition.
+pub(super) fn other_hand(crd: &Value) -> Option<&'static str> {
+    let conditions = crd.pointer("/status/conditions").and_then(Value::as_array);
+    let is_migrating = |it: &Value| it["type"] == "StorageMigrating" && it["status"] == "True";
+    let found = conditions.into_iter().flatten().any(is_migrating);
+    found.then_some("the migrator in kube-controller-manager")
+}
+
+/// Lifts the freeze of a definition, whoever made it.
+pub(super) async fn lift(ctx: &Ctx, crd: &Value) -> Result<(), Error> {
+    annotate(ctx, crd, &json!({FROZEN: null, FROZEN_BY: null, FROZEN_UNTIL: null})).await
+}
+
+/// Lifts every freeze that has run out. A policy has no clock: where one refuses, a freeze that was left behind would
+/// hold for ever.
+pub(super) async fn sweep(ctx: &Ctx) -> Result<(), Error> {
+    let mut token = None;
+    loop {
+        let page = collection().list_metadata::<Value>(&ctx.client, token.as_deref()).await?;
+        let (items, next) = page.open();
+        let has_run_out = |it: &&Value| holder_of(it).is_some() && !is_frozen(it, (ctx.now)());
+        for crd in items.iter().filter(has_run_out) {
+            info!(definition = object::name(crd), "a freeze has run out and is lifted");
+            match lift(ctx, crd).await {
+                // Somebody looks after it.
+                Err(error) if error.is(409) || error.is(404) => {}
+                other => other?,
+            }
+        }
+        token = next;
+        if token.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether every server refuses to move the storage version now: each is asked to, without meaning it. A server may not
+/// know the policy yet, or any more.
 pub(super) async fn is_enforced(ctx: &Ctx, crd: &Value) -> Result<bool, Error> {
     let Some(flipped) = flipped(crd) else { return Ok(true) };
-    match collection().dry_run(&ctx.client, object::name(crd), &flipped).await {
-        Ok(()) => Ok(false),
-        Err(error) if error.is(409) || error.is(404) => Err(error),
-        Err(error @ Error::Refused { .. }) => Ok(error.text().contains(FROZEN)),
-        Err(error) => Err(error),
+    let mut clients = ctx.engine.as_ref().map(|it| it.clients()).unwrap_or_default();
+    if clients.is_empty() {
+        clients.push(ctx.client.clone());
     }
+    for client in clients {
+        match collection().dry_run(&client, object::name(crd), &flipped).await {
+            Ok(()) => return Ok(false),
+            Err(error) if error.is(409) || error.is(404) => return Err(error),
+            Err(error @ Error::Refused { .. }) if !error.text().contains(FROZEN) => return Ok(false),
+            Err(Error::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }
 
 /// The same definition with another storage version; `None` if it has only one.
@@ -107,8 +187,14 @@ fn flipped(crd: &Value) -> Option<Value> {
     Some(flipped)
 }
 
-/// Takes every version but the one in which everything is stored out of `status.storedVersions`.
-pub(super) async fn prune(ctx: &Ctx, resource: &GroupResource, version: &str) -> Result<Pruned, Error> {
+/// Takes every version but the one in which everything is stored out of `status.storedVersions`, if the definition is as
+/// it was when the last look at all objects began.
+pub(super) async fn prune(
+    ctx: &Ctx,
+    resource: &GroupResource,
+    version: &str,
+    since: Option<&Mark>,
+) -> Result<Pruned, Error> {
     let wanted = version.rsplit('/').next().unwrap_or_default();
     for _ in 0..TRIES {
         let Some(mut crd) = get(ctx, resource).await? else { return Ok(Pruned::Done(Vec::new())) };
@@ -120,6 +206,10 @@ pub(super) async fn prune(ctx: &Ctx, resource: &GroupResource, version: &str) ->
         if dropped.is_empty() {
             return Ok(Pruned::Done(Vec::new()));
         }
+        // Asked at every try: a conflict may be the flip there and back that must not be missed.
+        if since != Some(&mark(&crd)) {
+            return Ok(Pruned::Changed);
+        }
         crd["status"]["storedVersions"] = json!([wanted]);
         match collection().replace_subresource(&ctx.client, &name_of(resource), "status", &crd).await {
             Ok(_) => return Ok(Pruned::Done(dropped)),
@@ -129,6 +219,12 @@ pub(super) async fn prune(ctx: &Ctx, resource: &GroupResource, version: &str) ->
         }
     }
     Err(Error::Unknown("the definition changes too often to be pruned".to_owned()))
+}
+
+/// The state that a definition is in.
+pub(super) fn mark(crd: &Value) -> Mark {
+    let generation = crd.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+    Mark { uid: object::uid(crd).to_owned(), generation }
 }
 
 async fn annotate(ctx: &Ctx, crd: &Value, annotations: &Value) -> Result<(), Error> {
@@ -149,6 +245,29 @@ fn stored_versions(crd: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_freeze_is_ours_somebody_elses_or_gone() {
+        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+        let frozen = |by: Option<&str>, until: &str| {
+            let mut crd = json!({"metadata": {"annotations": {FROZEN: "true", FROZEN_UNTIL: until}}});
+            if let Some(by) = by {
+                crd["metadata"]["annotations"][FROZEN_BY] = json!(by);
+            }
+            crd
+        };
+        let (later, earlier) = ("2026-11-16T12:01:00Z", "2026-11-16T11:59:00Z");
+        for (crd, expect) in [
+            (json!({"metadata": {}}), Hold::Taken),
+            (frozen(Some("us"), later), Hold::Kept),
+            (frozen(Some("us"), earlier), Hold::Taken),
+            (frozen(Some("them"), later), Hold::Others),
+            (frozen(Some("them"), earlier), Hold::Taken),
+            (frozen(None, later), Hold::Taken),
+        ] {
+            assert_eq!(hold(&crd, "us", now), expect, "{crd}");
+        }
+    }
 
     #[test]
     fn the_probe_moves_the_storage_version_and_nothing_else() {

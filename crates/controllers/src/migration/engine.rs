@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use futures_util::future::BoxFuture;
+use kube::Client;
 use meta::GroupResource;
 
 /// What the servers of a cluster write of a resource.
@@ -228,6 +229,11 @@ pub trait Engine: Send + Sync + 'static {
     /// What discovery calls a version of a resource: its `storageVersionHash`.
     fn hash<'a>(&'a self, _resource: &'a GroupResource, _version: &'a str) -> BoxFuture<'a, Option<String>> {
         Box::pin(std::future::ready(None))
+    }
+
+    /// One for each API server that is asked by its own address; none if whoever has the engine knows better.
+    fn clients(&self) -> Vec<Client> {
+        Vec::new()
     }
 
     /// Whether [`Engine::changed`] ends because something changed, and not because time has passed.

@@ -2,6 +2,7 @@
 //!
 //! A pass works on one migration for a moment, then reads it again: people who pause, cancel or delete it do not wait.
 
+mod hindrance;
 mod passes;
 
 use std::{
@@ -14,10 +15,11 @@ use futures_util::{Stream, StreamExt, stream};
 use jiff::SignedDuration;
 use meta::{Value, object, time};
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use super::definition;
+use super::definition::{self, Hold, Mark};
 use super::engine::{Agreement, Engine, Trouble};
 use super::pace::Pace;
 use super::plan::{Facts, Step, Wishes, plan};
@@ -45,19 +47,42 @@ const GRACE: SignedDuration = SignedDuration::from_secs(60);
 const UNSERVED: Duration = Duration::from_secs(30);
 /// The same if the cluster did not say.
 const UNREACHED: Duration = Duration::from_millis(500);
+/// After so many halvings every step is about one object.
+const MAX_HALVINGS: u32 = 10;
+/// Freezes that have run out are looked for so often.
+const SWEEP: Duration = Duration::from_secs(60);
 
 const WHO: &str = "storage-version-migrator";
 
 pub(crate) async fn run(ctx: Ctx) {
     let Some(engine) = ctx.engine.clone() else { return std::future::pending().await };
-    let shared = Arc::new(Shared { ctx: ctx.clone(), engine, live: Mutex::default() });
+    // Convoy's servers know by themselves when a freeze ends.
+    let is_swept = !engine.is_told();
+    let shared =
+        Arc::new(Shared { ctx: ctx.clone(), engine, live: Mutex::default(), touched: Mutex::default() });
     let told = stream::select_all(Api::ALL.map(|it| told(&ctx, it).boxed()));
+    let told = told.inspect(|it| shared.touch(it));
     let moved = stream::unfold(Arc::clone(&shared), |shared| async {
         let keys = shared.after_a_change().await;
         Some((stream::iter(keys), shared))
     });
     let triggers = stream::select(told, moved.flatten().boxed());
-    work(ctx.counted(Controller::StorageVersionMigrator), AT_ONCE, triggers, |key| shared.pass(key)).await;
+    let counted = ctx.counted(Controller::StorageVersionMigrator);
+    let work = work(counted, AT_ONCE, triggers, |key| shared.pass(key));
+    tokio::select! {
+        () = work => {}
+        () = sweep(&ctx), if is_swept => {}
+    }
+}
+
+/// Lifts what others left behind, for ever.
+async fn sweep(ctx: &Ctx) {
+    loop {
+        if let Err(error) = definition::sweep(ctx).await {
+            debug!(error = %Chain(&error), "freezes that have run out cannot be looked for");
+        }
+        tokio::time::sleep(SWEEP).await;
+    }
 }
 
 /// What changes of one kind of migrations, as soon as the cluster has that kind.
@@ -89,6 +114,8 @@ struct Shared {
     engine: Arc<dyn Engine>,
     /// What is known beyond the status, by key.
     live: Mutex<HashMap<String, Live>>,
+    /// Whoever works on a migration is told here that somebody changed it.
+    touched: Mutex<HashMap<String, Arc<Notify>>>,
 }
 
 /// A migration that this process works on.
@@ -100,6 +127,8 @@ struct Live {
     written: Value,
     flushed: Instant,
     pace: Pace,
+    /// From which moment on the pace counts.
+    began: Instant,
     /// Objects that were found not to be stored as wanted.
     left: u64,
     /// Steps that failed, one after the other.
@@ -108,14 +137,23 @@ struct Live {
     not_before: Instant,
     /// Whether the server refuses to move the storage version, as soon as that is known.
     is_frozen: Option<bool>,
-    renewed: Instant,
+    /// When the freeze was last looked after; whoever goes on with a migration of another process does so first.
+    renewed: Option<Instant>,
+    /// The definition as it was when the look at all objects began.
+    mark: Option<Mark>,
+    /// How often the next steps are halved, after some that failed as a whole.
+    n_halvings: u32,
+    /// It was told that another migrator is at work.
+    has_told: bool,
 }
 
 impl Live {
     fn of(migration: &Migration) -> Self {
         let mut run = migration.run.clone();
-        if run.phase == Phase::Verifying {
-            // Half of a look at everything is none.
+        if matches!(run.phase, Phase::Verifying | Phase::Pruning) {
+            // Half of a look at everything is none. Nor does a whole one say anything about a definition that may have
+            // been turned there and back since.
+            run.phase = Phase::Verifying;
             run.progress.position.clear();
             run.evidence = None;
         }
@@ -124,12 +162,16 @@ impl Live {
             run,
             written: status_of(&migration.object),
             flushed: Instant::now(),
-            pace: Pace::new(),
+            pace: Pace::default(),
+            began: Instant::now(),
             left: 0,
             n_setbacks: 0,
             not_before: Instant::now(),
             is_frozen: None,
-            renewed: Instant::now(),
+            renewed: None,
+            mark: None,
+            n_halvings: 0,
+            has_told: false,
         }
     }
 }
@@ -158,8 +200,23 @@ impl Shared {
         let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         match live {
             Some(live) => drop(all.insert(key.to_owned(), live)),
-            None => drop(all.remove(key)),
+            None => {
+                all.remove(key);
+                self.touched.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            }
         }
+    }
+
+    fn touch(&self, key: &str) {
+        let touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(touched) = touched.get(key) {
+            touched.notify_one();
+        }
+    }
+
+    fn touched(&self, key: &str) -> Arc<Notify> {
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(touched.entry(key.to_owned()).or_default())
     }
 
     /// Works on one migration for a moment.
@@ -170,22 +227,24 @@ impl Shared {
             return Ok(Next::OnChange);
         };
         let migration = Migration::read(api, object);
-        let mut work =
-            Work { shared: self, live: self.take(&key, &migration), wishes: migration.wishes(), migration };
-        let until = Instant::now() + SLICE;
-        let next = loop {
-            match work.step().await? {
-                Some(next) => break next,
-                None if Instant::now() >= until => break Next::After(Duration::ZERO),
-                None => {}
+        let live = self.take(&key, &migration);
+        let touched = self.touched(&key);
+        let settled = live.clone();
+        let mut work = Work { shared: self, live, settled, touched, wishes: migration.wishes(), migration };
+        match work.go().await {
+            Ok(next) => {
+                let is_over = next == Next::OnChange;
+                self.keep(&key, (!is_over).then_some(work.live));
+                Ok(next)
             }
-        };
-        if work.live.flushed.elapsed() >= FLUSH && work.migration.run != work.live.run {
-            work.flush().await?;
+            // Who was faster is heard first.
+            Err(error) if error.is(409) => Err(error),
+            Err(error) => {
+                work.is_hindered(&error).await;
+                self.keep(&key, Some(work.live));
+                Err(error)
+            }
         }
-        let is_over = next == Next::OnChange;
-        self.keep(&key, (!is_over).then_some(work.live));
-        Ok(next)
     }
 }
 
@@ -195,9 +254,28 @@ struct Work<'a> {
     migration: Migration,
     wishes: Wishes,
     live: Live,
+    /// The same as it stands in the status: what an error leads back to.
+    settled: Live,
+    touched: Arc<Notify>,
 }
 
 impl Work<'_> {
+    /// Steps, for a moment.
+    async fn go(&mut self) -> Result<Next, Error> {
+        let until = Instant::now() + SLICE;
+        let next = loop {
+            match self.step().await? {
+                Some(next) => break next,
+                None if Instant::now() >= until => break Next::After(Duration::ZERO),
+                None => {}
+            }
+        };
+        if self.live.flushed.elapsed() >= FLUSH && self.migration.run != self.live.run {
+            self.flush().await?;
+        }
+        Ok(next)
+    }
+
     /// Does the next thing. `None` if another follows at once.
     async fn step(&mut self) -> Result<Option<Next>, Error> {
         let (agreement, ahead) = match self.surroundings().await? {
@@ -256,20 +334,12 @@ impl Work<'_> {
     /// Lets go of the definition and of the migration itself.
     async fn unwind(&mut self) -> Result<Option<Next>, Error> {
         definition::unfreeze(&self.shared.ctx, &self.migration).await?;
-        let others: Vec<&str> =
-            object::finalizers(&self.migration.object).into_iter().filter(|it| *it != FINALIZER).collect();
-        self.set_finalizers(&json!(others)).await?;
+        self.migration.drop_finalizer(&self.shared.ctx.client).await?;
         Ok(Some(Next::OnChange))
     }
 
-    async fn set_finalizers(&self, finalizers: &Value) -> Result<(), Error> {
-        let Migration { api, object, .. } = &self.migration;
-        let version = object::resource_version(object);
-        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        api.collection().patch(&self.shared.ctx.client, self.migration.name(), &patch).await
-    }
-
     async fn wait(&mut self, reason: &str, message: &str, pause: Duration) -> Result<Option<Next>, Error> {
+        self.live.pace.pause(self.live.began.elapsed());
         if (self.live.run.reason.as_str(), self.live.run.message.as_str()) != (reason, message) {
             self.live.run.say(reason, message);
             self.flush().await?;
@@ -288,7 +358,7 @@ impl Work<'_> {
         if !self.migration.has_finalizer() {
             let mut finalizers = object::finalizers(&self.migration.object);
             finalizers.push(FINALIZER);
-            self.set_finalizers(&json!(finalizers)).await?;
+            self.migration.set_finalizers(&self.shared.ctx.client, &json!(finalizers)).await?;
             return Ok(Some(Next::After(Duration::ZERO)));
         }
         let is_again = self.live.run.phase.has_begun();
@@ -309,11 +379,6 @@ impl Work<'_> {
         self.live.run.say("Checking", &message);
         info!(migration = self.migration.name(), resource = %self.migration.resource, version, "a migration begins");
         self.tell(false, "MigrationStarted", &message).await;
-        if let Some(other) = self.migration.other_hand() {
-            let message = format!("{other} works on this migration, too: switch one of the two off");
-            warn!(migration = self.migration.name(), other, "another migrator is at work");
-            self.tell(true, "AnotherMigrator", &message).await;
-        }
         self.flush().await?;
         Ok(None)
     }
@@ -329,14 +394,15 @@ impl Work<'_> {
             self.flush().await?;
             return Ok(None);
         };
-        if !definition::freeze(ctx, &self.migration, &crd).await? {
+        if definition::freeze(ctx, &self.migration, &crd).await? == Hold::Others {
             let why = "another migration holds the definition";
             return self.wait("Queued", why, LOOK_AGAIN).await;
         }
         let Some(crd) = definition::get(ctx, &self.migration.resource).await? else { return Ok(None) };
         let is_frozen = definition::is_enforced(ctx, &crd).await?;
+        self.notice(definition::other_hand(&crd)).await;
         self.live.is_frozen = Some(is_frozen);
-        self.live.renewed = Instant::now();
+        self.live.renewed = Some(Instant::now());
         let (reason, message) = if is_frozen {
             ("Frozen", "changes of the storage version are refused until the migration ends")
         } else {
@@ -357,7 +423,11 @@ impl Work<'_> {
         match trouble {
             // What the servers agree on now decides.
             Trouble::Disagreement(_) => Ok(Some(Next::After(Duration::from_millis(100)))),
-            Trouble::Later(why) => self.set_back("Waiting", &why).await,
+            Trouble::Later(why) => {
+                // Perhaps a step was too large for a slow server, or a few objects in it take all its time.
+                self.live.n_halvings = (self.live.n_halvings + 1).min(MAX_HALVINGS);
+                self.set_back("Waiting", &why).await
+            }
             Trouble::Gone => {
                 let message = "the resource was removed on the way, and its objects with it";
                 self.end(Phase::Failed, "ResourceGone", message).await
@@ -407,6 +477,9 @@ impl Work<'_> {
                 self.live.flushed = Instant::now();
                 self.migration = Migration::read(*api, stored);
                 self.migration.run = self.live.run.clone();
+                let other = self.migration.other_hand().map(str::to_owned);
+                self.notice(other.as_deref()).await;
+                self.settled = self.live.clone();
                 Ok(())
             }
             Err(error) => {

@@ -19,8 +19,11 @@ pub(super) const FINALIZER: &str = "convoy.dev/migration";
 pub(crate) const MADE_BY: &str = "app.kubernetes.io/managed-by";
 pub(crate) const TRIGGER: &str = "storage-version-trigger";
 
-/// What upstream's migrators call themselves: kube-storage-version-migrator, and those in kube-controller-manager.
-const OTHERS: [&str; 4] = [
+/// As what upstream's migrators write the status: kube-storage-version-migrator, and those in kube-controller-manager,
+/// which by default all have the name of their binary.
+const OTHERS: [&str; 6] = [
+    "kube-controller-manager",
+    "kube-storage-version-migrator",
     "storage-version-migration-migrator",
     "storage-version-migrator-controller",
     "migration-runner-controller",
@@ -190,11 +193,33 @@ impl Migration {
         }
     }
 
-    /// Another program that writes the status of this migration, too.
+    /// Another program that writes the status of this migration, too. The in-tree migrator leaves its checkpoint there,
+    /// `status.resourceVersion`, before it does anything else.
     pub(super) fn other_hand(&self) -> Option<&str> {
         let managers = self.object.pointer("/metadata/managedFields").and_then(Value::as_array);
-        let named = managers.into_iter().flatten().filter_map(|it| it.get("manager")?.as_str());
-        named.into_iter().find(|it| OTHERS.iter().any(|other| it.starts_with(other)))
+        let of_status = |it: &&Value| it.get("subresource").is_none_or(|it| it == "status");
+        let named =
+            managers.into_iter().flatten().filter(of_status).filter_map(|it| it.get("manager")?.as_str());
+        let other = named.into_iter().find(|it| OTHERS.iter().any(|other| it.starts_with(other)));
+        let checkpoint = self.object.pointer("/status/resourceVersion").and_then(Value::as_str);
+        let has_checkpoint = checkpoint.is_some_and(|it| !it.is_empty());
+        other.or_else(|| has_checkpoint.then_some("the migrator in kube-controller-manager"))
+    }
+
+    /// Lets go of the migration itself.
+    pub(super) async fn drop_finalizer(&self, client: &Client) -> Result<(), Error> {
+        if !self.has_finalizer() {
+            return Ok(());
+        }
+        let others: Vec<&str> =
+            object::finalizers(&self.object).into_iter().filter(|it| *it != FINALIZER).collect();
+        self.set_finalizers(client, &json!(others)).await
+    }
+
+    pub(super) async fn set_finalizers(&self, client: &Client, finalizers: &Value) -> Result<(), Error> {
+        let version = object::resource_version(&self.object);
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+        self.api.collection().patch(client, self.name(), &patch).await
     }
 
     /// The reference of Events.
@@ -333,6 +358,15 @@ mod tests {
         assert_eq!(migration.other_hand(), None);
         migration.object["metadata"]["managedFields"] = json!([{"manager": "kubectl"}, {"manager": "migration-runner-controller", "operation": "Update"}]);
         assert_eq!(migration.other_hand(), Some("migration-runner-controller"));
+        // As it is by default. Who only made the migration is no migrator.
+        let field =
+            |subresource: &str| json!([{"manager": "kube-controller-manager", "subresource": subresource}]);
+        migration.object["metadata"]["managedFields"] = field("status");
+        assert_eq!(migration.other_hand(), Some("kube-controller-manager"));
+        migration.object["metadata"]["managedFields"] = field("scale");
+        assert_eq!(migration.other_hand(), None);
+        migration.object["status"] = json!({"resourceVersion": "4711"});
+        assert_eq!(migration.other_hand(), Some("the migrator in kube-controller-manager"));
     }
 
     /// Timestamps have seconds: two that were made in the same one are told apart by what they do.

@@ -193,12 +193,14 @@ impl Run {
     }
 
     pub(crate) fn note_proof(&mut self, evidence: Evidence, objects: u64, message: &str, now: Timestamp) {
-        let before = self.evidence.take().map_or(0, |it| it.objects);
+        // What is less than wanted at one step is so for the whole.
+        let before = self.evidence.take().unwrap_or_default();
+        let message = if before.message.is_empty() { message.to_owned() } else { before.message };
         self.evidence = Some(Proof {
             kind: evidence.name().to_owned(),
             time: time::format_time(now),
-            objects: before + objects,
-            message: message.to_owned(),
+            objects: before.objects + objects,
+            message,
         });
     }
 

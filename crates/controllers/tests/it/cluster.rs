@@ -13,19 +13,23 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::stock::Stock;
+
 /// Shared by a test and the servers' answers.
 #[derive(Clone)]
 pub struct Cluster(Arc<Mutex<State>>);
 
 pub struct State {
-    revision: u64,
+    pub revision: u64,
+    /// Definitions, migrations and events.
+    pub stock: Stock,
     /// By namespace and name.
     pub objects: BTreeMap<(String, String), Widget>,
     /// What each server writes; `None` if it does not answer.
     pub servers: BTreeMap<&'static str, Option<&'static str>>,
     /// Servers that write another version than they say.
     pub lagging: BTreeMap<&'static str, &'static str>,
-    /// Patches are not answered.
+    /// Patches of objects are not answered.
     pub is_hanging: bool,
     /// The status of the StorageVersion, if there is one.
     pub storage: Option<Value>,
@@ -66,6 +70,8 @@ pub struct Widget {
     pub label: &'static str,
     /// Whoever patches it gets this code and message; through the status it may work.
     pub refusal: Option<(u16, &'static str)>,
+    /// Whoever lists it is refused.
+    pub is_undecodable: bool,
 }
 
 pub const POLICY: &str =
@@ -76,6 +82,7 @@ impl Cluster {
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
             revision: 1,
+            stock: Stock::default(),
             objects: BTreeMap::new(),
             servers: [("a", Some("v2"))].into(),
             lagging: BTreeMap::new(),
@@ -115,13 +122,15 @@ impl Cluster {
     /// An engine that asks every server.
     pub fn engine(&self, reach: Reach, settings: Settings) -> ApiEngine {
         let names: Vec<&'static str> = self.with(|it| it.servers.keys().copied().collect());
-        let endpoint = |name: &'static str| {
-            let cluster = self.clone();
-            let service =
-                tower::service_fn(move |request: Request<Body>| cluster.clone().serve(name, request));
-            Endpoint { name: name.to_owned(), client: kube::Client::new(service, "default") }
-        };
+        let endpoint = |name: &'static str| Endpoint { name: name.to_owned(), client: self.client(name) };
         ApiEngine::new(names.into_iter().map(endpoint).collect(), reach, settings)
+    }
+
+    /// A client of one server.
+    pub fn client(&self, server: &'static str) -> kube::Client {
+        let cluster = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| cluster.clone().serve(server, request));
+        kube::Client::new(service, "default")
     }
 
     async fn serve(
@@ -132,12 +141,19 @@ impl Cluster {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map(|it| it.to_bytes()).unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if parts.uri.query().is_some_and(|it| it.contains("watch=true")) {
+            let news = self.news(parts.uri.path(), parts.uri.query().unwrap_or_default()).await;
+            return Ok(Response::new(Full::new(Bytes::from(news))));
+        }
         self.with(|it| {
             it.active += 1;
             it.most_active = it.most_active.max(it.active);
         });
         tokio::time::sleep(Duration::from_millis(5)).await;
-        if parts.method == "PATCH" && self.with(|it| it.is_hanging) {
+        if parts.method == "PATCH"
+            && parts.uri.path().starts_with("/apis/example.com")
+            && self.with(|it| it.is_hanging)
+        {
             std::future::pending::<()>().await;
         }
         let (code, retry_after, answer) = self.with(|state| {
@@ -149,7 +165,11 @@ impl Cluster {
                     let query = parts.uri.query().unwrap_or_default();
                     let really = state.lagging.get(server).copied().unwrap_or(writes);
                     let writes = if parts.method == "PATCH" { really } else { writes };
-                    state.answer(writes, parts.method.as_str(), parts.uri.path(), query, &body)
+                    let (method, path) = (parts.method.as_str(), parts.uri.path());
+                    match state.answer_stock(server, method, path, query, &body) {
+                        Some(answer) => answer,
+                        None => state.answer(writes, method, path, query, &body),
+                    }
                 }
             }
         });
@@ -164,13 +184,13 @@ impl Cluster {
     }
 }
 
-type Answer = (u16, Option<u64>, Value);
+pub type Answer = (u16, Option<u64>, Value);
 
 impl State {
     pub fn put(&mut self, namespace: &str, name: &str, stored: &'static str) {
         self.revision += 1;
         let (uid, revision) = (format!("u{}", self.revision), self.revision);
-        let widget = Widget { uid, revision, stored, label: "", refusal: None };
+        let widget = Widget { uid, revision, stored, label: "", refusal: None, is_undecodable: false };
         self.objects.insert((namespace.to_owned(), name.to_owned()), widget);
     }
 
@@ -255,13 +275,15 @@ impl State {
         json!({"kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": resources})
     }
 
-    fn show_definition(&self) -> Answer {
+    pub fn show_definition(&self) -> Answer {
         if self.forbidden.contains(&"crd") {
             return failure(403, "User \"u\" cannot get resource \"customresourcedefinitions\"");
         }
         let Some((storage, stored)) = &self.definition else { return absent("widgets.example.com") };
         let versions = ["v1", "v2"].map(|it| json!({"name": it, "served": true, "storage": it == *storage}));
-        let metadata = json!({"name": "widgets.example.com", "uid": "crd-1", "resourceVersion": "7"});
+        let Stock { generation, crd_revision, annotations, .. } = &self.stock;
+        let metadata = json!({"name": "widgets.example.com", "uid": "crd-1", "generation": generation,
+            "resourceVersion": crd_revision.to_string(), "annotations": annotations});
         let spec = json!({"versions": versions, "description": self.description});
         (200, None, json!({"metadata": metadata, "spec": spec, "status": {"storedVersions": stored}}))
     }
@@ -295,13 +317,19 @@ impl State {
             }
         }
         let label = label.replace("%3D", "=").replace("kind=", "");
-        let keys = self.objects.iter().filter(|((at, _), it)| {
-            (namespace.is_empty() || at == namespace) && (label.is_empty() || it.label == label)
+        let wanted = find("fieldSelector=").replace("%3D", "=").replace("metadata.name=", "");
+        let keys = self.objects.iter().filter(|((at, name), it)| {
+            (namespace.is_empty() || at == namespace)
+                && (label.is_empty() || it.label == label)
+                && (wanted.is_empty() || *name == wanted)
         });
         let behind: Vec<_> =
             keys.map(|(it, _)| it.clone()).filter(|it| format!("{}/{}", it.0, it.1) > after).collect();
         let limit = limit.parse().unwrap_or(behind.len()).min(behind.len());
         let (page, rest) = behind.split_at(limit);
+        if page.iter().any(|it| self.objects[it].is_undecodable) {
+            return failure(500, "request to convert CR from an invalid group/version: example.com/v9");
+        }
         let items: Vec<Value> = page.iter().map(|it| self.metadata(it)).collect();
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if let (Some((namespace, name)), false) = (page.last(), rest.is_empty()) {
@@ -319,6 +347,7 @@ impl State {
         is_status: bool,
         body: &Value,
     ) -> Answer {
+        self.before_patch();
         if self.throttled.0 > 0 {
             self.throttled.0 -= 1;
             return (429, Some(self.throttled.1), json!("Too many requests, please try again later."));
@@ -388,7 +417,7 @@ fn place(path: &str) -> Option<(String, Option<String>, bool)> {
     }
 }
 
-fn failure(code: u16, message: &str) -> Answer {
+pub fn failure(code: u16, message: &str) -> Answer {
     let answer = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
         "reason": "OnPurpose", "message": message,
@@ -396,7 +425,7 @@ fn failure(code: u16, message: &str) -> Answer {
     (code, None, answer)
 }
 
-fn absent(name: &str) -> Answer {
+pub fn absent(name: &str) -> Answer {
     let (code, _, mut answer) = failure(404, "not found");
     answer["reason"] = json!("NotFound");
     answer["details"] = json!({"name": name});

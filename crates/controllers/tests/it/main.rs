@@ -6,11 +6,13 @@
 
 mod cluster;
 mod fake;
+mod stock;
 mod world;
 
 mod collector;
 mod election;
 mod migration;
+mod migrator;
 mod namespace;
 mod random_graphs;
 mod running;

@@ -1,6 +1,7 @@
 //! kubectl as a user types it, on both stores. Loud when there is none.
 
 mod custom;
+mod migration;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -78,6 +79,8 @@ fn run(convoy: &Convoy, test: &str) {
     files(&kubectl);
     custom::resources(&kubectl);
     custom::cascades(&kubectl);
+    migration::waits(&kubectl);
+    migration::plugin(&kubectl);
     custom::namespaces(&kubectl);
     rights(&kubectl);
 }

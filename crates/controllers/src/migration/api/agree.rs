@@ -8,10 +8,10 @@
 //!   definition, such as of a description, do not count.
 //!
 //! # Assumptions
-//! - A flip there and back is seen because the version in between is in `storedVersions` afterwards. It is hidden if that
-//!   version was in there before. For as long as a migration runs, the freeze of the definition forbids both flips, so
-//!   that nothing is left to be hidden. Built-in resources flip only with the server; where there are StorageVersion
-//!   objects that is seen, elsewhere only if somebody asks while the servers differ.
+//! - A flip there and back is seen because the version in between is in `storedVersions` afterwards. It is hidden here if
+//!   that version was in there before; the freeze of the definition forbids both flips, and the prune requires the
+//!   generation that the definition had when the last look began (`definition.rs`). Built-in resources flip only with the
+//!   server; where there are StorageVersion objects that is seen, elsewhere only if somebody asks while the servers differ.
 //! - A server announces no hash while the storage version is not served. Then the definition alone counts, and how far
 //!   the servers have followed it is not known.
 

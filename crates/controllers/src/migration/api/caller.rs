@@ -44,10 +44,10 @@ impl<'a> Caller<'a> {
         answer
     }
 
-    /// An object by itself takes less than this, whatever happens to it: each try is a patch and perhaps a look, there
-    /// are as many tries after conflicts as after failures, and the server may have asked for a pause before each.
+    /// If nothing becomes of any object for so long, the server hangs: it may have asked for a pause before one request
+    /// of each. A pass has more time, so that it can be said.
     pub(super) fn patience(self) -> Duration {
-        (self.limit * 4 + LONGEST_PAUSE * 2) * TRIES
+        self.limit + LONGEST_PAUSE
     }
 
     /// Makes a request about many objects, again and again if it may pass. A webhook that does not answer is not waited

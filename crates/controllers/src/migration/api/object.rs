@@ -23,10 +23,19 @@ use crate::api::Collection;
 use crate::error::Error;
 use crate::migration::engine::{Class, Failure};
 
+/// After so many requests about it that were not answered in time, an object is given up.
+const SILENCES: u32 = 2;
+
 /// As much of an object as is needed to write it back.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Object {
     metadata: Metadata,
+}
+
+impl Object {
+    pub(super) fn name(&self) -> &str {
+        &self.metadata.name
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -78,7 +87,7 @@ impl Place<'_> {
 pub(super) async fn touch(caller: Caller<'_>, place: Place<'_>, object: Object) -> Outcome {
     let collection = place.collection(&object.metadata.namespace);
     let mut attempt = Attempt { caller, collection, object, is_status: false, first_refusal: None };
-    let (mut conflicts, mut tries, mut pauses) = (0, 0, caller::pauses());
+    let (mut conflicts, mut tries, mut silences, mut pauses) = (0, 0, 0, caller::pauses());
     loop {
         let error = match attempt.patch().await {
             Ok(outcome) => return outcome,
@@ -101,7 +110,9 @@ pub(super) async fn touch(caller: Caller<'_>, place: Place<'_>, object: Object) 
             }
             Verdict::Later { class, .. } => {
                 tries += 1;
-                if tries == TRIES {
+                silences += u32::from(matches!(error, Error::TooLong(_)));
+                // One that makes its server hang must not take the time of all others.
+                if tries == TRIES || silences == SILENCES {
                     return attempt.fail(class, &error);
                 }
             }
@@ -139,7 +150,7 @@ impl Attempt<'_> {
     /// Its present state. Whether it is still there; where that cannot be learnt, the next patch will tell.
     async fn read_again(&mut self) -> bool {
         let name = &self.object.metadata.name;
-        let request = self.collection.get_metadata(self.caller.client, name);
+        let request = self.collection.find_metadata(self.caller.client, name);
         match self.caller.call(name, request).await {
             Ok(Some(object)) => {
                 self.object = object;

@@ -1,5 +1,8 @@
 //! Where a walk over all objects stands, as text. Pure.
 
+/// Stands for the index of a namespace in a walk with care.
+const CAREFUL: &str = "c";
+
 /// Behind the page that this token was given with, of this namespace, through this endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
@@ -9,6 +12,43 @@ pub(super) struct Position {
     pub(super) namespace: usize,
     /// The server's own; `None` at the beginning of the namespace.
     pub(super) token: Option<String>,
+    /// Where it stands among all namespaces, if there are objects that cannot be read.
+    pub(super) careful: Option<Careful>,
+}
+
+/// A place in a walk namespace by namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Careful {
+    /// The namespace that was looked at last; `None` at the beginning.
+    pub(super) behind: Option<String>,
+    /// How its list goes on; `None` if it is done.
+    pub(super) token: Option<String>,
+}
+
+impl Careful {
+    /// Which of these namespaces, which are in order, is next.
+    pub(super) fn namespace<'a>(&'a self, all: &'a [String]) -> Option<&'a str> {
+        match (&self.behind, &self.token) {
+            (Some(namespace), Some(_)) => Some(namespace),
+            (Some(done), None) => all.iter().find(|it| *it > done).map(String::as_str),
+            (None, _) => all.first().map(String::as_str),
+        }
+    }
+
+    fn read(text: &str) -> Self {
+        match text.split_once('/') {
+            Some((namespace, token)) => {
+                let token = Some(token.to_owned()).filter(|it| !it.is_empty());
+                Self { behind: Some(namespace.to_owned()), token }
+            }
+            None => Self::default(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let token = self.token.as_deref().unwrap_or_default();
+        self.behind.as_ref().map(|it| format!("{it}/{token}")).unwrap_or_default()
+    }
 }
 
 impl Position {
@@ -20,13 +60,19 @@ impl Position {
     fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
         let endpoint = parts.next()?.parse().ok()?;
-        let namespace = parts.next()?.parse().ok()?;
-        let token = parts.next().filter(|it| !it.is_empty()).map(str::to_owned);
-        Some(Self { endpoint, namespace, token })
+        let (namespace, rest) = (parts.next()?, parts.next().unwrap_or_default());
+        if namespace == CAREFUL {
+            return Some(Self { endpoint, careful: Some(Careful::read(rest)), ..Self::default() });
+        }
+        let token = Some(rest.to_owned()).filter(|it| !it.is_empty());
+        Some(Self { endpoint, namespace: namespace.parse().ok()?, token, careful: None })
     }
 
     pub(super) fn text(&self) -> String {
-        let Self { endpoint, namespace, token } = self;
+        let Self { endpoint, namespace, token, careful } = self;
+        if let Some(careful) = careful {
+            return format!("{endpoint}.{CAREFUL}.{}", careful.text());
+        }
         format!("{endpoint}.{namespace}.{}", token.as_deref().unwrap_or_default())
     }
 
@@ -39,9 +85,11 @@ impl Position {
     pub(super) fn next(&self, token: Option<String>, endpoints: usize, namespaces: usize) -> Option<Self> {
         let Self { endpoint, namespace, .. } = *self;
         let next = match token {
-            Some(_) => Self { endpoint, namespace, token },
-            None if namespace + 1 < namespaces => Self { endpoint, namespace: namespace + 1, token },
-            None => Self { endpoint: endpoint + 1, namespace: 0, token },
+            Some(_) => Self { endpoint, namespace, token, careful: None },
+            None if namespace + 1 < namespaces => {
+                Self { endpoint, namespace: namespace + 1, token, careful: None }
+            }
+            None => Self { endpoint: endpoint + 1, namespace: 0, token, careful: None },
         };
         (next.endpoint < endpoints).then_some(next)
     }
@@ -53,11 +101,36 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for text in ["0.0.", "2.1.", "0.3.eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ", "1.0.a.b=="] {
+        for text in [
+            "0.0.",
+            "2.1.",
+            "0.3.eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ",
+            "1.0.a.b==",
+            "0.c.",
+            "1.c.a/",
+            "1.c.a/b.c/d",
+            "0.c./t",
+        ] {
             assert_eq!(Position::parse(text).text(), text);
         }
         for text in ["", "x", "1", "1.x.t", "-1.0.", "registry/widgets/a"] {
             assert_eq!(Position::parse(text), Position::default(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_careful_walk_goes_through_every_namespace() {
+        let all = ["a", "b", "d"].map(str::to_owned);
+        for (text, expect) in [
+            ("0.c.", Some("a")),
+            ("0.c.a/", Some("b")),
+            ("0.c.a/t", Some("a")),
+            // One that came or went meanwhile.
+            ("0.c.c/", Some("d")),
+            ("0.c.d/", None),
+        ] {
+            let careful = Position::parse(text).careful.unwrap();
+            assert_eq!(careful.namespace(&all), expect, "{text}");
         }
     }
 

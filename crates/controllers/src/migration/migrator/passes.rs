@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{SLICE, Work};
+use super::{LOOK_AGAIN, SLICE, Work};
 use crate::error::Error;
 use crate::migration::{
-    definition::{self, Pruned},
+    definition::{self, Hold, Pruned},
     engine::{Batch, Class, Evidence, Look, Task},
     pace::{self, DEFAULT_RATE, Pace},
     state::Phase,
@@ -27,13 +27,14 @@ impl Work<'_> {
         self.live.run.begin_pass();
         self.live.run.evidence = None;
         self.live.left = 0;
-        self.live.pace = Pace::new();
+        (self.live.pace, self.live.began) = (Pace::default(), Instant::now());
         self.flush().await
     }
 
     fn task(&self) -> Task {
         let rate = self.rate();
         let (batch, at_once) = pace::stride(rate);
+        let batch = (batch >> self.live.n_halvings).max(1);
         Task {
             resource: self.migration.resource.clone(),
             version: self.live.run.storage_version.clone(),
@@ -51,14 +52,19 @@ impl Work<'_> {
     }
 
     pub(super) async fn rewrite(&mut self) -> Result<Option<Next>, Error> {
-        self.renew_freeze().await?;
+        // What was written while it was not frozen is found when everything is looked at again.
+        if self.renew_freeze().await? == Hold::Others {
+            return self.queue_again().await;
+        }
         let task = self.task();
         let position = self.live.run.progress.position.clone();
-        let batch = match self.shared.engine.rewrite(&task, &position).await {
-            Ok(batch) => batch,
-            Err(trouble) => return self.trouble(trouble).await,
+        self.live.pace.begin(self.live.began.elapsed(), self.rate());
+        let batch = match self.heed(self.shared.engine.rewrite(&task, &position)).await {
+            Some(Ok(batch)) => batch,
+            Some(Err(trouble)) => return self.trouble(trouble).await,
+            None => return Ok(Some(Next::After(Duration::ZERO))),
         };
-        self.live.n_setbacks = 0;
+        self.goes_on("Running", "objects are rewritten");
         let rest = self.note(&batch);
         let Batch { failures, next, .. } = batch;
         self.live.run.note_failures(failures);
@@ -84,15 +90,16 @@ impl Work<'_> {
         self.live.pace.note(migrated + unchanged + failed);
         let progress = &mut self.live.run.progress;
         progress.note(migrated, unchanged, failed, remaining);
-        progress.estimate(self.live.pace.objects(), self.live.pace.millis(), (self.shared.ctx.now)());
+        let millis = self.live.pace.millis(self.live.began.elapsed());
+        progress.estimate(self.live.pace.objects(), millis, (self.shared.ctx.now)());
         observe.migration_remaining(&resource, progress.remaining, progress.objects_per_second);
-        self.live.pace.rest(self.rate())
+        self.live.pace.rest(self.live.began.elapsed(), self.rate())
     }
 
     /// How long nothing is to be done yet.
     pub(super) fn rest(&self) -> Duration {
         let waits = self.live.not_before.saturating_duration_since(Instant::now());
-        self.live.pace.rest(self.rate()).max(waits)
+        self.live.pace.rest(self.live.began.elapsed(), self.rate()).max(waits)
     }
 
     /// Rests if that is short; a longer rest is none of this pass.
@@ -112,11 +119,7 @@ impl Work<'_> {
         }
         let failures = &self.live.run.failures;
         if failures.is_empty() {
-            self.live.run.enter(Phase::Verifying, "Verifying", "all objects are looked at again");
-            self.live.left = 0;
-            self.live.run.evidence = None;
-            self.flush().await?;
-            return Ok(None);
+            return self.look_at_everything("all objects are looked at again").await;
         }
         let passes = |class: &str| Class::ALL.iter().any(|it| it.name() == class && it.passes());
         let words = self.live.run.failures_in_words();
@@ -137,14 +140,26 @@ impl Work<'_> {
     }
 
     pub(super) async fn verify(&mut self) -> Result<Option<Next>, Error> {
-        self.renew_freeze().await?;
-        let task = self.task();
         let position = self.live.run.progress.position.clone();
-        let look = match self.shared.engine.verify(&task, &position).await {
-            Ok(look) => look,
-            Err(trouble) => return self.trouble(trouble).await,
+        match self.renew_freeze().await? {
+            Hold::Kept => {}
+            // Nothing has been seen yet.
+            Hold::Taken if position.is_empty() => {}
+            Hold::Taken => return self.verify_again("the definition was not frozen for a while").await,
+            Hold::Others => return self.queue_again().await,
+        }
+        let task = self.task();
+        if position.is_empty() && self.wishes.is_whole() {
+            let crd = definition::get(&self.shared.ctx, &self.migration.resource).await?;
+            self.live.mark = crd.as_ref().map(definition::mark);
+        }
+        self.live.pace.begin(self.live.began.elapsed(), self.rate());
+        let look = match self.heed(self.shared.engine.verify(&task, &position)).await {
+            Some(Ok(look)) => look,
+            Some(Err(trouble)) => return self.trouble(trouble).await,
+            None => return Ok(Some(Next::After(Duration::ZERO))),
         };
-        self.live.n_setbacks = 0;
+        self.goes_on("Verifying", "all objects are looked at again");
         let Look { evidence, objects, left, failures, next } = look;
         self.live.left += left;
         self.live.pace.note(objects);
@@ -155,11 +170,37 @@ impl Work<'_> {
         match next {
             Some(next) => {
                 self.live.run.progress.position = next;
-                let rest = self.live.pace.rest(self.rate());
+                let rest = self.live.pace.rest(self.live.began.elapsed(), self.rate());
                 self.pause(rest).await
             }
             None => self.is_verified().await,
         }
+    }
+
+    async fn look_at_everything(&mut self, message: &str) -> Result<Option<Next>, Error> {
+        self.live.run.enter(Phase::Verifying, "Verifying", message);
+        self.live.left = 0;
+        self.live.run.evidence = None;
+        self.flush().await?;
+        Ok(None)
+    }
+
+    /// What was seen may not be true any more, for this reason.
+    async fn verify_again(&mut self, why: &str) -> Result<Option<Next>, Error> {
+        let pass = self.live.run.progress.pass;
+        if pass >= MAX_PASSES {
+            let message = format!("{why}, again and again: it was looked at everything {pass} times");
+            return self.end(Phase::Failed, "StillChanging", &message).await;
+        }
+        self.live.run.progress.pass += 1;
+        self.look_at_everything(&format!("{why}: all objects are looked at once more")).await
+    }
+
+    /// Another migration froze the definition meanwhile, and goes first.
+    async fn queue_again(&mut self) -> Result<Option<Next>, Error> {
+        self.live.run.enter(Phase::Checking, "Queued", "another migration holds the definition");
+        self.flush().await?;
+        Ok(Some(Next::After(LOOK_AGAIN)))
     }
 
     async fn is_verified(&mut self) -> Result<Option<Next>, Error> {
@@ -201,7 +242,8 @@ impl Work<'_> {
             return self.end(Phase::Succeeded, "StorageVersionMigrationSucceeded", &message).await;
         }
         let (ctx, resource) = (&self.shared.ctx, &self.migration.resource);
-        match definition::prune(ctx, resource, &self.live.run.storage_version).await? {
+        let (version, mark) = (&self.live.run.storage_version, self.live.mark.as_ref());
+        match definition::prune(ctx, resource, version, mark).await? {
             Pruned::Done(versions) => {
                 let n = self.live.run.progress.total;
                 let version = &self.live.run.storage_version;
@@ -218,6 +260,7 @@ impl Work<'_> {
                 self.flush().await?;
                 Ok(Some(Next::After(Duration::from_millis(100))))
             }
+            Pruned::Changed => self.verify_again("the definition was changed meanwhile").await,
             Pruned::Refused(why) if self.live.run.progress.pass < MAX_PASSES => {
                 self.begin_pass("Refused", &why).await?;
                 Ok(None)
@@ -240,15 +283,23 @@ impl Work<'_> {
         Ok(is_frozen)
     }
 
-    async fn renew_freeze(&mut self) -> Result<(), Error> {
-        if !self.wishes.is_whole() || self.live.renewed.elapsed() < RENEW {
-            return Ok(());
+    /// Looks after the freeze now and then.
+    async fn renew_freeze(&mut self) -> Result<Hold, Error> {
+        if !self.wishes.is_whole() || self.live.renewed.is_some_and(|it| it.elapsed() < RENEW) {
+            return Ok(Hold::Kept);
         }
-        self.live.renewed = Instant::now();
         let ctx = &self.shared.ctx;
-        if let Some(crd) = definition::get(ctx, &self.migration.resource).await? {
-            definition::freeze(ctx, &self.migration, &crd).await?;
-        }
-        Ok(())
+        let hold = match definition::get(ctx, &self.migration.resource).await? {
+            Some(crd) => {
+                let hold = definition::freeze(ctx, &self.migration, &crd).await?;
+                self.notice(definition::other_hand(&crd)).await;
+                hold
+            }
+            None => Hold::Kept,
+        };
+        self.live.renewed = Some(Instant::now());
+        // The policy that refuses may be gone as well.
+        self.live.is_frozen = None;
+        Ok(hold)
     }
 }

@@ -13,12 +13,15 @@ use testkit::tools;
 
 use super::{
     history::History,
-    widgets::{DEFINITION, RESOURCE, fill, flip, is_frozen, migrated, settled, stored, stored_versions},
+    widgets::{
+        DEFINITION, RESOURCE, annotate, fill, flip, is_frozen, migrated, migrations_of, settled, stored,
+        stored_versions, succeeded, triggered,
+    },
 };
 use crate::{
     fixture::BINARY,
     fleet::{
-        ground::{Ground, Ship},
+        ground::{Ground, Ship, eventually},
         on_both_stores,
     },
 };
@@ -28,6 +31,14 @@ on_both_stores!(
     a_person_migrates_with_one_command,
     /// T1, T9, B1, D6.
     controllers_that_are_killed_anywhere_leave_nothing_behind,
+    /// A13, A17.
+    a_freeze_that_a_command_left_behind_is_lifted_by_another,
+    /// A1, A10, A20.
+    controllers_find_every_api_server_by_themselves,
+    /// A1, A20.
+    controllers_may_be_told_that_less_evidence_is_enough,
+    /// D6.
+    of_two_controllers_one_works_and_the_other_takes_over,
 );
 
 /// A server, and how processes reach it.
@@ -61,9 +72,31 @@ impl Reached {
 
     fn controllers(&self) -> Running {
         let line = "controllers --leader-elect=false --metrics-bind-address 127.0.0.1:0 --endpoint";
-        let mut command = self.command(&format!("{line} {}", self.ship.server.url().unwrap()));
+        self.start(&format!("{line} {}", self.ship.server.url().unwrap()))
+    }
+
+    fn start(&self, line: &str) -> Running {
+        let mut command = self.command(line);
         Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
+}
+
+/// What a process answers to whoever looks after it.
+async fn page(port: u16, path: &str) -> Option<(u16, String)> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.ok()?;
+    tokio::spawn(connection);
+    let request = http::Request::get(path).header("host", "localhost").body(String::new()).unwrap();
+    let response = sender.send_request(request).await.ok()?;
+    let code = response.status().as_u16();
+    let body = http_body_util::BodyExt::collect(response.into_body()).await.ok()?.to_bytes();
+    Some((code, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// A port that nobody uses at the moment.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// Killed when it is dropped.
@@ -129,4 +162,113 @@ async fn controllers_that_are_killed_anywhere_leave_nothing_behind(ground: Groun
         settled(ship, RESOURCE, &format!("example.com/{storage}")).await;
     }
     assert!(!history.judge().await.is_frozen, "seed {seed}");
+}
+
+/// Ctrl-C of `--local`: nobody is there any more who would hear of a cancel.
+async fn a_freeze_that_a_command_left_behind_is_lifted_by_another(ground: Ground) {
+    let history = History::of(&ground).await;
+    let reached = Reached::on(&ground).await;
+    let ship = &reached.ship;
+    fill(ship, 20).await;
+    flip(ship, "v2").await;
+    let running = reached.start("migrate widgets.example.com --local --rate 1");
+    eventually("it is frozen", async || is_frozen(&ship.get(DEFINITION).await)).await;
+    drop(running);
+    let (code, said) = reached.run("migrate --cancel widgets.example.com").await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!is_frozen(&ship.get(DEFINITION).await), "{said}");
+    let all = migrations_of(ship, RESOURCE).await;
+    assert_eq!(all[0]["status"]["reason"], "Cancelled", "{all:#?}");
+    assert_eq!(all[0]["metadata"]["finalizers"], serde_json::Value::Null, "{all:#?}");
+    assert_eq!(stored_versions(ship).await, json!(["v1", "v2"]));
+    // One whose migration is over, or gone.
+    let left = json!({"ksvm.sigs.k8s.io/migrating": "true", "convoy.dev/migration": "migration.k8s.io/gone"});
+    annotate(ship, DEFINITION, left).await;
+    let (code, said) = reached.run("migrate --cancel widgets.example.com").await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("a freeze that was left behind is lifted"), "{said}");
+    let (code, said) = reached.run("migrate --cancel widgets.example.com").await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(!history.judge().await.is_frozen);
+}
+
+/// As kube-apiserver says where it is, and that it is there.
+async fn announce(ship: &Ship) {
+    let url: http::Uri = ship.server.url().unwrap().parse().unwrap();
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": [{"addresses": [url.host().unwrap()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": url.port_u16().unwrap(), "protocol": "TCP"}]});
+    ship.expect(201, "POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "apiserver-x", "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+        "spec": {"holderIdentity": "apiserver-x", "leaseDurationSeconds": 3600,
+            "renewTime": "2026-11-16T12:00:00.000000Z"}});
+    ship.expect(201, "POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease).await;
+}
+
+async fn controllers_find_every_api_server_by_themselves(ground: Ground) {
+    let reached = Reached::on(&ground).await;
+    let ship = &reached.ship;
+    fill(ship, 20).await;
+    announce(ship).await;
+    let port = free_port();
+    let line = format!("controllers --leader-elect=false --metrics-bind-address 127.0.0.1:{port}");
+    let _running = reached.start(&line);
+    settled(ship, RESOURCE, "example.com/v1").await;
+    flip(ship, "v2").await;
+    let done = succeeded(ship, &triggered(ship, "v2").await).await;
+    assert_eq!(done["status"]["evidence"]["kind"], "SecondPassAllEndpoints", "{done:#}");
+    migrated(ship, "v2").await;
+    for path in ["/readyz", "/livez", "/healthz"] {
+        assert_eq!(page(port, path).await, Some((200, "ok".to_owned())), "{path}");
+    }
+    let (_, metrics) = page(port, "/metrics").await.unwrap();
+    let value = |name: &str| {
+        let name = format!("storage_migrator_core_migrator_{name}");
+        metrics.lines().find_map(|it| it.strip_prefix(&name)?.trim().parse::<f64>().ok())
+    };
+    let of = r#"{resource="widgets.example.com""#;
+    // Nothing was to be written before the flip.
+    assert_eq!(value(&format!("migrated_objects_total{of}}}")), Some(20.0), "{metrics}");
+    assert_eq!(value(&format!("remaining_objects{of}}}")), Some(0.0), "{metrics}");
+    assert_eq!(value(&format!(r#"migrations_total{of},status="Succeeded"}}"#)), Some(2.0), "{metrics}");
+}
+
+async fn controllers_may_be_told_that_less_evidence_is_enough(ground: Ground) {
+    let reached = Reached::on(&ground).await;
+    let ship = &reached.ship;
+    fill(ship, 20).await;
+    let line = "controllers --leader-elect=false --metrics-bind-address 127.0.0.1:0";
+    let _running = reached.start(&format!("{line} --accept-evidence SecondPassOneEndpoint"));
+    settled(ship, RESOURCE, "example.com/v1").await;
+    flip(ship, "v2").await;
+    let done = succeeded(ship, &triggered(ship, "v2").await).await;
+    assert_eq!(done["status"]["evidence"]["kind"], "SecondPassOneEndpoint", "{done:#}");
+    assert_eq!(done["status"]["prunedVersions"], json!(["v1"]), "{done:#}");
+    migrated(ship, "v2").await;
+}
+
+async fn of_two_controllers_one_works_and_the_other_takes_over(ground: Ground) {
+    const LEASE: &str =
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/convoy-storage-version-migrator";
+    let reached = Reached::on(&ground).await;
+    let ship = &reached.ship;
+    fill(ship, 10).await;
+    let line =
+        format!("controllers --metrics-bind-address 127.0.0.1:0 --endpoint {}", ship.server.url().unwrap());
+    let holder = async || {
+        let (_, lease) = ship.ask("GET", LEASE, serde_json::Value::Null).await;
+        lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    };
+    let first = reached.start(&line);
+    eventually("the first holds the Lease", async || !holder().await.is_empty()).await;
+    let before = holder().await;
+    let _second = reached.start(&line);
+    settled(ship, RESOURCE, "example.com/v1").await;
+    assert_eq!(holder().await, before);
+    drop(first);
+    flip(ship, "v2").await;
+    migrated(ship, "v2").await;
+    assert_ne!(holder().await, before);
 }

@@ -68,6 +68,7 @@ fn the_manifests_hold_no_webhook_and_no_certificate() {
         "ClusterRoleBinding",
         "CustomResourceDefinition",
         "Deployment",
+        "FlowSchema",
         "Role",
         "RoleBinding",
         "ServiceAccount",
@@ -107,6 +108,9 @@ fn the_policy_is_about_the_storage_version_of_frozen_definitions_and_fails_close
     let validations = policy["spec"]["validations"].as_array().unwrap();
     assert_eq!(validations.len(), 1);
     assert_eq!(validations[0]["expression"], "!variables.isFrozen || variables.before == variables.after");
+    assert!(variable("migration").contains("variables.annotations['convoy.dev/migration']"));
+    let words = validations[0]["messageExpression"].as_str().unwrap();
+    assert!(words.contains("variables.migration") && words.contains("convoy migrate --cancel"), "{words}");
     // By these words the migrator knows that it was the freeze that refused.
     assert!(
         validations[0]["messageExpression"].as_str().unwrap().contains("ksvm.sigs.k8s.io/migrating=true")
@@ -129,6 +133,11 @@ async fn the_rights_in_the_manifests_are_enough_and_no_more(ground: Ground) {
             | "ValidatingAdmissionPolicy"
             | "ValidatingAdmissionPolicyBinding" => continue,
             "ClusterRole" => {
+                assert_eq!(
+                    object["rules"][0]["verbs"],
+                    json!(["list", "patch"]),
+                    "nothing is read through objects"
+                );
                 object["rules"][0] = json!({"apiGroups": ["example.com"], "resources": ["widgets"],
                     "verbs": ["list", "patch"]});
             }
