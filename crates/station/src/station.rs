@@ -117,10 +117,12 @@ impl Station {
     pub async fn ended(&self) -> String {
         let mut life = self.inner.life.subscribe();
         let ended = life.wait_for(|it| matches!(it, Life::Ended(_))).await;
-        match ended.as_deref() {
-            Ok(Life::Ended(why)) => why.clone(),
+        let why =
+            ended.ok().and_then(|it| if let Life::Ended(why) = &*it { Some(why.clone()) } else { None });
+        match why {
+            Some(why) => why,
             // The sender lives in `self`.
-            _ => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 

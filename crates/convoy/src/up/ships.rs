@@ -1,24 +1,32 @@
 //! The servers of `convoy up`, in this process, on one store.
 
 use std::{
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
+use fleet::Identity;
 use futures_util::future::join_all;
 use meta::Release;
-use store::{SharedClock, SharedStore};
+use store::SharedClock;
+use tokio::{sync::mpsc, task::JoinHandle};
 
-use super::balance::Balance;
+use super::balance::{Balance, Condition};
 use crate::{
-    embed::{Keep, Options, Server},
+    embed::{Options, Server},
     failure::Failure,
+    storage::Storage,
 };
+
+/// How often it is looked whether servers are ready.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What all servers have in common.
 pub(super) struct Harbour {
-    pub(super) store: SharedStore,
+    pub(super) storage: Arc<Storage>,
     pub(super) clock: SharedClock,
     pub(super) cert_dir: PathBuf,
     pub(super) bind_address: IpAddr,
@@ -30,21 +38,52 @@ pub(super) struct Ships {
     harbour: Harbour,
     balance: Balance,
     ships: Vec<Ship>,
+    /// Who must be replaced.
+    broken: (mpsc::UnboundedSender<Broken>, mpsc::UnboundedReceiver<Broken>),
+    n_launched: u64,
+    /// What servers that were stopped have counted.
+    n_rerouted: u64,
 }
 
 struct Ship {
-    /// `None` while it is being replaced.
-    server: Option<Server>,
+    /// `None` while it is being replaced, and after that if nothing started in its place.
+    server: Option<Sailing>,
     release: Release,
+}
+
+struct Sailing {
+    server: Server,
+    /// No other server of this process has or had it.
+    number: u64,
+    follow: Follow,
+}
+
+/// Looks after a server until it is dropped.
+struct Follow(JoinHandle<()>);
+
+/// A server that only a new one can help.
+pub(super) struct Broken {
+    at: usize,
+    number: u64,
+    why: String,
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Ships {
     /// Starts all of them, the first one alone: it makes what a cluster must have.
     pub(super) async fn start(harbour: Harbour, balance: Balance, release: Release) -> Result<Self, Failure> {
-        let mut ships = Self { harbour, balance, ships: Vec::new() };
+        let ship = || Ship { server: None, release };
+        let ships = harbour.ports.iter().map(|_| ship()).collect();
+        let broken = mpsc::unbounded_channel();
+        let mut ships = Self { harbour, balance, ships, broken, n_launched: 0, n_rerouted: 0 };
         let first = ships.launch(0, release).await?;
         ships.board(0, first, release);
-        let others = (1..ships.harbour.ports.len()).map(|at| ships.launch(at, release));
+        let others = (1..ships.len()).map(|at| ships.launch(at, release));
         for (n, server) in join_all(others).await.into_iter().enumerate() {
             ships.board(n + 1, server?, release);
         }
@@ -52,19 +91,28 @@ impl Ships {
     }
 
     fn board(&mut self, at: usize, server: Server, release: Release) {
-        let ship = Ship { server: Some(server), release };
-        if at < self.ships.len() {
-            self.ships[at] = ship;
-        } else {
-            self.ships.push(ship);
-        }
-        self.balance.open(at, true);
+        self.n_launched += 1;
+        self.balance.set(at, Condition::Ready);
+        let (balance, broken, number) = (self.balance.clone(), self.broken.0.clone(), self.n_launched);
+        let (is_ready, ended) = (server.readiness(), server.broken());
+        let look = async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                balance.set(at, if is_ready() { Condition::Ready } else { Condition::Unready });
+            }
+        };
+        let follow = tokio::spawn(async move {
+            tokio::select! {
+                () = look => {}
+                why = ended => drop(broken.send(Broken { at, number, why })),
+            }
+        });
+        self.ships[at] = Ship { server: Some(Sailing { server, number, follow: Follow(follow) }), release };
     }
 
     async fn launch(&self, at: usize, release: Release) -> Result<Server, Failure> {
-        let Harbour { store, cert_dir, bind_address, ports, .. } = &self.harbour;
+        let Harbour { storage, cert_dir, bind_address, ports, .. } = &self.harbour;
         let options = Options {
-            keep: Keep::Shared(store.clone()),
             name: self.name(at),
             release,
             listen: Some(SocketAddr::new(*bind_address, ports[at])),
@@ -73,7 +121,8 @@ impl Ships {
             flags: vec!["--departure-settle-time=2s".to_owned()],
             ..Options::default()
         };
-        Server::start(options).await.map_err(|it| Failure::failed(format!("{}: {it}", self.name(at))))
+        let started = Server::start_on(storage, options).await;
+        started.map_err(|it| Failure::failed(format!("{}: {it}", self.name(at))))
     }
 
     pub(super) fn clock(&self) -> &SharedClock {
@@ -89,24 +138,44 @@ impl Ships {
         format!("convoy-{at}")
     }
 
+    /// The names by the identities that the servers know each other by.
+    pub(super) fn names(&self) -> BTreeMap<Identity, String> {
+        (0..self.len()).map(|at| self.name(at)).map(|it| (Identity::of_host(&it), it)).collect()
+    }
+
     /// Where a server listens.
     pub(super) fn url(&self, at: usize) -> String {
-        let server = self.ships.get(at).and_then(|it| it.server.as_ref());
-        server.and_then(Server::url).unwrap_or_default().to_owned()
+        self.server(at).and_then(Server::url).unwrap_or_default().to_owned()
     }
 
     pub(super) fn release(&self, at: usize) -> Release {
         self.ships[at].release
     }
 
-    /// A server that runs.
+    /// Whether a server is there.
+    pub(super) fn runs(&self, at: usize) -> bool {
+        self.ships[at].server.is_some()
+    }
+
+    fn server(&self, at: usize) -> Option<&Server> {
+        self.ships.get(at)?.server.as_ref().map(|it| &it.server)
+    }
+
+    /// A server that runs, a ready one if there is one.
     pub(super) fn any(&self) -> Option<&Server> {
-        self.ships.iter().find_map(|it| it.server.as_ref())
+        let running = || (0..self.len()).filter_map(|at| self.server(at));
+        running().find(|it| it.readiness()()).or_else(|| running().next())
     }
 
     /// The kubeconfig of a server.
     pub(super) fn kubeconfig(&self, at: usize) -> Option<&str> {
-        self.ships.get(at)?.server.as_ref()?.kubeconfig()
+        self.server(at)?.kubeconfig()
+    }
+
+    /// How many requests servers have asked each other to answer.
+    pub(super) fn n_rerouted(&self) -> u64 {
+        let now = (0..self.len()).filter_map(|at| self.server(at)).map(|it| it.metrics().n_rerouted());
+        self.n_rerouted + now.sum::<u64>()
     }
 
     /// Replaces a server by one of another release; says how long it was away. Should that not start, the old release
@@ -114,26 +183,67 @@ impl Ships {
     pub(super) async fn replace(&mut self, at: usize, release: Release) -> Result<Duration, Failure> {
         let begin = self.harbour.clock.monotonic();
         let before = self.ships[at].release;
-        self.balance.open(at, false);
+        self.balance.set(at, Condition::Closed);
         if let Some(server) = self.ships[at].server.take() {
-            server.stop().await;
+            self.n_rerouted += server.stop().await;
         }
         match self.launch(at, release).await {
             Ok(server) => {
                 self.board(at, server, release);
                 Ok(self.harbour.clock.monotonic().saturating_sub(begin))
             }
-            Err(failure) => {
-                let again = self.launch(at, before).await?;
-                self.board(at, again, before);
-                Err(failure)
+            Err(failure) if release == before => Err(failure),
+            Err(failure) => match self.launch(at, before).await {
+                Ok(again) => {
+                    self.board(at, again, before);
+                    Err(failure)
+                }
+                Err(also) => {
+                    Err(Failure { message: format!("{failure}; back at {before}: {also}"), ..failure })
+                }
+            },
+        }
+    }
+
+    /// Waits for a server that only a new one can help.
+    pub(super) async fn broken(&mut self) -> Broken {
+        loop {
+            match self.broken.1.recv().await {
+                Some(it)
+                    if self.ships[it.at].server.as_ref().is_some_and(|ship| ship.number == it.number) =>
+                {
+                    return it;
+                }
+                // It has been replaced since.
+                Some(_) => {}
+                None => std::future::pending().await,
             }
         }
+    }
+
+    /// Replaces such a server.
+    pub(super) async fn mend(&mut self, Broken { at, number: _, why }: Broken) -> Result<(), Failure> {
+        let name = self.name(at);
+        tracing::warn!("{name} is replaced: {why}");
+        let release = self.ships[at].release;
+        let replaced = self.replace(at, release).await;
+        replaced.map(drop).map_err(|it| Failure { message: format!("{name} ended: {why}; {it}"), ..it })
     }
 
     /// Stops all of them.
     pub(super) async fn stop(self) {
         let servers = self.ships.into_iter().filter_map(|it| it.server);
-        join_all(servers.map(Server::stop)).await;
+        join_all(servers.map(Sailing::stop)).await;
+    }
+}
+
+impl Sailing {
+    /// Stops it; says how many requests it asked others to answer.
+    async fn stop(self) -> u64 {
+        let Self { server, number: _, follow } = self;
+        drop(follow);
+        let metrics = server.metrics();
+        server.stop().await;
+        metrics.n_rerouted()
     }
 }
