@@ -8,7 +8,7 @@ pub(crate) mod control;
 mod ports;
 mod probe;
 mod roll;
-mod ships;
+mod servers;
 mod view;
 mod welcome;
 
@@ -33,7 +33,7 @@ use self::{
     balance::Balance,
     control::Order,
     roll::Teller,
-    ships::{Harbour, Ships},
+    servers::{Common, Servers},
     welcome::Welcome,
 };
 use crate::{
@@ -95,37 +95,37 @@ pub fn run(flags: UpFlags) -> Result<(), Failure> {
     let ports = ports::take(flags.bind_address, flags.secure_port, usize::from(flags.servers))?;
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|it| Failure::failed(format!("cannot start threads: {it}")))?;
-    let ended = runtime.block_on(sail(flags, ports, clock));
+    let ended = runtime.block_on(live(flags, ports, clock));
     runtime.shutdown_background();
     ended
 }
 
 /// The whole life of it.
-async fn sail(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(), Failure> {
+async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let home = Home::of(&flags)?;
     let storage = Arc::new(open(&flags, &home.path, &clock).await?);
     let lifecycle = Lifecycle::new();
     storage.start_tasks(COMPACTION, &clock, &lifecycle);
-    let (front, berths) = (ports[0], ports[1..].to_vec());
+    let (front, own_ports) = (ports[0], ports[1..].to_vec());
     let listener = listen::bind(SocketAddr::new(flags.bind_address, front))
         .map_err(|it| Failure::failed(format!("cannot listen on {}:{front}: {it}", flags.bind_address)))?;
     let local =
         if flags.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { flags.bind_address };
-    let balance = Balance::new(berths.iter().map(|it| SocketAddr::new(local, *it)));
-    let harbour = Harbour {
+    let balance = Balance::new(own_ports.iter().map(|it| SocketAddr::new(local, *it)));
+    let common = Common {
         storage: Arc::clone(&storage),
         clock: Arc::clone(&clock),
         cert_dir: home.path.join("pki"),
         bind_address: flags.bind_address,
-        ports: berths,
+        ports: own_ports,
     };
-    let mut ships = tokio::select! {
-        ships = Ships::start(harbour, balance.clone(), flags.emulated_version) => ships?,
+    let mut servers = tokio::select! {
+        servers = Servers::start(common, balance.clone(), flags.emulated_version) => servers?,
         () = signals.next() => return Ok(()),
     };
     let url = format!("https://{}", SocketAddr::new(local, front));
-    let file = contexts::of(&url, &ships)?;
+    let file = contexts::of(&url, &servers)?;
     let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| home.path.join("admin.kubeconfig"));
     contexts::write(&kubeconfig, &file)?;
     let (orders, mut ordered) = mpsc::channel(1);
@@ -134,7 +134,7 @@ async fn sail(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
     lifecycle.tasks().spawn("balance", balance.run(listener));
     say(&welcome::page(&Welcome {
         url: &url,
-        ships: &ships,
+        servers: &servers,
         // The clock was made when the process began.
         took: clock.monotonic(),
         keeps: &keeps(&flags, &home.path),
@@ -142,9 +142,9 @@ async fn sail(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
         kubeconfig: &std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone()),
         stays: if flags.ephemeral { "everything goes with it" } else { "the data stays" },
     }));
-    let ended = until_told(&mut ships, &mut ordered, &mut signals, &file).await;
+    let ended = until_told(&mut servers, &mut ordered, &mut signals, &file).await;
     tokio::select! {
-        () = ships.stop() => {}
+        () = servers.stop() => {}
         () = signals.next() => return Err(Failure::failed("told to stop twice: gone without finishing")),
     }
     lifecycle.stop();
@@ -155,7 +155,7 @@ async fn sail(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
 
 /// Does what is ordered until it is told to stop, or a server ends and cannot be replaced.
 async fn until_told(
-    ships: &mut Ships,
+    servers: &mut Servers,
     ordered: &mut mpsc::Receiver<Order>,
     signals: &mut Signals,
     file: &Kubeconfig,
@@ -163,12 +163,12 @@ async fn until_told(
     loop {
         tokio::select! {
             () = signals.next() => return Ok(()),
-            broken = ships.broken() => tokio::select! {
-                mended = ships.mend(broken) => mended?,
+            broken = servers.broken() => tokio::select! {
+                mended = servers.mend(broken) => mended?,
                 () = signals.next() => return Ok(()),
             },
             Some(Order { to, answer }) = ordered.recv() => tokio::select! {
-                () = obey(ships, to, Teller(answer), file) => {}
+                () = obey(servers, to, Teller(answer), file) => {}
                 () = signals.next() => return Ok(()),
             },
         }
@@ -176,9 +176,9 @@ async fn until_told(
 }
 
 /// Rolls; whatever goes wrong is for whoever ordered it.
-async fn obey(ships: &mut Ships, to: Release, teller: Teller, file: &Kubeconfig) {
+async fn obey(servers: &mut Servers, to: Release, teller: Teller, file: &Kubeconfig) {
     match contexts::config(file).await {
-        Ok(through) => roll::roll(ships, to, through, &teller).await,
+        Ok(through) => roll::roll(servers, to, through, &teller).await,
         Err(failure) => teller.end(failure.to_string(), failure.exit),
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-use super::ships::Ships;
+use super::servers::Servers;
 use crate::failure::Failure;
 
 /// A context for the common address, and one for each server.
-pub(super) fn of(url: &str, ships: &Ships) -> Result<Kubeconfig, Failure> {
-    let Some(first) = ships.kubeconfig(0) else { return Err(Failure::failed("the servers do not listen")) };
+pub(super) fn of(url: &str, servers: &Servers) -> Result<Kubeconfig, Failure> {
+    let Some(first) = servers.kubeconfig(0) else { return Err(Failure::failed("the servers do not listen")) };
     let mut file = Kubeconfig::from_yaml(first).map_err(|it| Failure::because(&it))?;
     let mut contexts = Vec::new();
     let mut clusters = Vec::new();
@@ -17,7 +17,7 @@ pub(super) fn of(url: &str, ships: &Ships) -> Result<Kubeconfig, Failure> {
     else {
         return Err(Failure::failed("the kubeconfig of a server is empty"));
     };
-    let servers = (0..ships.len()).map(|at| (ships.name(at), ships.url(at)));
+    let servers = (0..servers.len()).map(|at| (servers.name(at), servers.url(at)));
     for (name, url) in std::iter::once(("convoy".to_owned(), url.to_owned())).chain(servers) {
         let mut cluster = cluster.clone();
         cluster.name.clone_from(&name);

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{
     control::Line,
     probe::{self, Seen},
-    ships::Ships,
+    servers::Servers,
     view::Look,
 };
 use crate::{
@@ -44,12 +44,12 @@ impl Teller {
 }
 
 /// Rolls, and says how it ended. `through` makes clients that reach the servers as everybody does.
-pub(super) async fn roll(ships: &mut Ships, to: Release, through: kube::Config, teller: &Teller) {
+pub(super) async fn roll(servers: &mut Servers, to: Release, through: kube::Config, teller: &Teller) {
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let connect = move || kube::Client::try_from(through.clone()).ok();
-    let probe = tokio::spawn(probe::run(connect, ships.len(), Arc::clone(&seen)));
+    let probe = tokio::spawn(probe::run(connect, servers.len(), Arc::clone(&seen)));
     let mut rollout =
-        Rollout { n_proxied: ships.n_rerouted(), ships, teller, seen: &seen, last: Look::default() };
+        Rollout { n_proxied: servers.n_rerouted(), servers, teller, seen: &seen, last: Look::default() };
     let ended = rollout.steps(to).await;
     let n_proxied = rollout.n_proxied();
     probe.abort();
@@ -63,7 +63,7 @@ pub(super) async fn roll(ships: &mut Ships, to: Release, through: kube::Config, 
 }
 
 struct Rollout<'a> {
-    ships: &'a mut Ships,
+    servers: &'a mut Servers,
     teller: &'a Teller,
     seen: &'a Mutex<Seen>,
     last: Look,
@@ -77,14 +77,14 @@ impl Rollout<'_> {
         // What is there already is no news.
         self.last = self.look().await?;
         self.probed().await?;
-        for at in 0..self.ships.len() {
-            let (name, before) = (self.ships.name(at), self.ships.release(at));
-            if before == to && self.ships.runs(at) {
+        for at in 0..self.servers.len() {
+            let (name, before) = (self.servers.name(at), self.servers.release(at));
+            if before == to && self.servers.runs(at) {
                 self.teller.say(format!("{name} is at {to} already"));
                 continue;
             }
             self.teller.say(format!("{name}: {before} -> {to}"));
-            let away = self.ships.replace(at, to).await?;
+            let away = self.servers.replace(at, to).await?;
             self.teller.say(format!("{name} is ready as {to} after {} ms", away.as_millis()));
             self.probed().await?;
             let n_proxied = self.n_proxied();
@@ -97,7 +97,7 @@ impl Rollout<'_> {
 
     /// Refuses a release that could not read what is stored.
     async fn check(&self, to: Release) -> Result<(), Failure> {
-        let Some(server) = self.ships.any() else { return Err(Failure::failed("no server runs")) };
+        let Some(server) = self.servers.any() else { return Err(Failure::failed("no server runs")) };
         let found = check::to(to, &self.census().await?, &server.status())?;
         if !found.is_safe {
             return Err(Failure::unsafe_to(format!("not safe: {}", found.reasons.join("; "))));
@@ -153,23 +153,23 @@ impl Rollout<'_> {
     }
 
     async fn look(&self) -> Result<Look, Failure> {
-        let Some(server) = self.ships.any() else { return Err(Failure::failed("no server runs")) };
+        let Some(server) = self.servers.any() else { return Err(Failure::failed("no server runs")) };
         let migrations = ask(&server.client(), "GET", MIGRATIONS, Vec::new()).await?;
         let migrations: Value = serde_json::from_str(&migrations).map_err(|it| Failure::because(&it))?;
-        Ok(Look::of(&server.status(), &migrations, &self.census().await?, &self.ships.names()))
+        Ok(Look::of(&server.status(), &migrations, &self.census().await?, &self.servers.names()))
     }
 
     async fn census(&self) -> Result<CensusView, Failure> {
-        let Some(server) = self.ships.any() else { return Err(Failure::failed("no server runs")) };
+        let Some(server) = self.servers.any() else { return Err(Failure::failed("no server runs")) };
         let text = ask(&server.client(), "GET", "/convoy/census", Vec::new()).await?;
         serde_json::from_str(&text).map_err(|it| Failure::because(&it))
     }
 
     fn n_proxied(&self) -> u64 {
-        self.ships.n_rerouted().saturating_sub(self.n_proxied)
+        self.servers.n_rerouted().saturating_sub(self.n_proxied)
     }
 
     fn elapsed(&self) -> Duration {
-        self.ships.clock().monotonic()
+        self.servers.clock().monotonic()
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What all servers have in common.
-pub(super) struct Harbour {
+pub(super) struct Common {
     pub(super) storage: Arc<Storage>,
     pub(super) clock: SharedClock,
     pub(super) cert_dir: PathBuf,
@@ -34,10 +34,10 @@ pub(super) struct Harbour {
 }
 
 /// The servers.
-pub(super) struct Ships {
-    harbour: Harbour,
+pub(super) struct Servers {
+    common: Common,
     balance: Balance,
-    ships: Vec<Ship>,
+    slots: Vec<Slot>,
     /// Who must be replaced.
     broken: (mpsc::UnboundedSender<Broken>, mpsc::UnboundedReceiver<Broken>),
     n_launched: u64,
@@ -45,13 +45,13 @@ pub(super) struct Ships {
     n_rerouted: u64,
 }
 
-struct Ship {
+struct Slot {
     /// `None` while it is being replaced, and after that if nothing started in its place.
-    server: Option<Sailing>,
+    server: Option<Running>,
     release: Release,
 }
 
-struct Sailing {
+struct Running {
     server: Server,
     /// No other server of this process has or had it.
     number: u64,
@@ -68,29 +68,36 @@ pub(super) struct Broken {
     why: String,
 }
 
+impl Follow {
+    async fn end(mut self) {
+        self.0.abort();
+        let _ = (&mut self.0).await;
+    }
+}
+
 impl Drop for Follow {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Ships {
+impl Servers {
     /// Starts all of them, the first one alone: it makes what a cluster must have.
-    pub(super) async fn start(harbour: Harbour, balance: Balance, release: Release) -> Result<Self, Failure> {
-        let ship = || Ship { server: None, release };
-        let ships = harbour.ports.iter().map(|_| ship()).collect();
+    pub(super) async fn start(common: Common, balance: Balance, release: Release) -> Result<Self, Failure> {
+        let slot = || Slot { server: None, release };
+        let slots = common.ports.iter().map(|_| slot()).collect();
         let broken = mpsc::unbounded_channel();
-        let mut ships = Self { harbour, balance, ships, broken, n_launched: 0, n_rerouted: 0 };
-        let first = ships.launch(0, release).await?;
-        ships.board(0, first, release);
-        let others = (1..ships.len()).map(|at| ships.launch(at, release));
+        let mut servers = Self { common, balance, slots, broken, n_launched: 0, n_rerouted: 0 };
+        let first = servers.launch(0, release).await?;
+        servers.install(0, first, release);
+        let others = (1..servers.len()).map(|at| servers.launch(at, release));
         for (n, server) in join_all(others).await.into_iter().enumerate() {
-            ships.board(n + 1, server?, release);
+            servers.install(n + 1, server?, release);
         }
-        Ok(ships)
+        Ok(servers)
     }
 
-    fn board(&mut self, at: usize, server: Server, release: Release) {
+    fn install(&mut self, at: usize, server: Server, release: Release) {
         self.n_launched += 1;
         self.balance.set(at, Condition::Ready);
         let (balance, broken, number) = (self.balance.clone(), self.broken.0.clone(), self.n_launched);
@@ -107,11 +114,11 @@ impl Ships {
                 why = ended => drop(broken.send(Broken { at, number, why })),
             }
         });
-        self.ships[at] = Ship { server: Some(Sailing { server, number, follow: Follow(follow) }), release };
+        self.slots[at] = Slot { server: Some(Running { server, number, follow: Follow(follow) }), release };
     }
 
     async fn launch(&self, at: usize, release: Release) -> Result<Server, Failure> {
-        let Harbour { storage, cert_dir, bind_address, ports, .. } = &self.harbour;
+        let Common { storage, cert_dir, bind_address, ports, .. } = &self.common;
         let options = Options {
             name: self.name(at),
             release,
@@ -126,11 +133,11 @@ impl Ships {
     }
 
     pub(super) fn clock(&self) -> &SharedClock {
-        &self.harbour.clock
+        &self.common.clock
     }
 
     pub(super) fn len(&self) -> usize {
-        self.harbour.ports.len()
+        self.common.ports.len()
     }
 
     /// `convoy-0`
@@ -149,16 +156,16 @@ impl Ships {
     }
 
     pub(super) fn release(&self, at: usize) -> Release {
-        self.ships[at].release
+        self.slots[at].release
     }
 
     /// Whether a server is there.
     pub(super) fn runs(&self, at: usize) -> bool {
-        self.ships[at].server.is_some()
+        self.slots[at].server.is_some()
     }
 
     fn server(&self, at: usize) -> Option<&Server> {
-        self.ships.get(at)?.server.as_ref().map(|it| &it.server)
+        self.slots.get(at)?.server.as_ref().map(|it| &it.server)
     }
 
     /// A server that runs, a ready one if there is one.
@@ -181,21 +188,25 @@ impl Ships {
     /// Replaces a server by one of another release; says how long it was away. Should that not start, the old release
     /// takes its place again.
     pub(super) async fn replace(&mut self, at: usize, release: Release) -> Result<Duration, Failure> {
-        let begin = self.harbour.clock.monotonic();
-        let before = self.ships[at].release;
-        self.balance.set(at, Condition::Closed);
-        if let Some(server) = self.ships[at].server.take() {
-            self.n_rerouted += server.stop().await;
+        let begin = self.common.clock.monotonic();
+        let before = self.slots[at].release;
+        if let Some(Running { server, number: _, follow }) = self.slots[at].server.take() {
+            // First, so that nobody calls it ready again.
+            follow.end().await;
+            self.balance.set(at, Condition::Closed);
+            let metrics = server.metrics();
+            server.stop().await;
+            self.n_rerouted += metrics.n_rerouted();
         }
         match self.launch(at, release).await {
             Ok(server) => {
-                self.board(at, server, release);
-                Ok(self.harbour.clock.monotonic().saturating_sub(begin))
+                self.install(at, server, release);
+                Ok(self.common.clock.monotonic().saturating_sub(begin))
             }
             Err(failure) if release == before => Err(failure),
             Err(failure) => match self.launch(at, before).await {
                 Ok(again) => {
-                    self.board(at, again, before);
+                    self.install(at, again, before);
                     Err(failure)
                 }
                 Err(also) => {
@@ -209,9 +220,7 @@ impl Ships {
     pub(super) async fn broken(&mut self) -> Broken {
         loop {
             match self.broken.1.recv().await {
-                Some(it)
-                    if self.ships[it.at].server.as_ref().is_some_and(|ship| ship.number == it.number) =>
-                {
+                Some(it) if self.slots[it.at].server.as_ref().is_some_and(|now| now.number == it.number) => {
                     return it;
                 }
                 // It has been replaced since.
@@ -225,25 +234,14 @@ impl Ships {
     pub(super) async fn mend(&mut self, Broken { at, number: _, why }: Broken) -> Result<(), Failure> {
         let name = self.name(at);
         tracing::warn!("{name} is replaced: {why}");
-        let release = self.ships[at].release;
+        let release = self.slots[at].release;
         let replaced = self.replace(at, release).await;
         replaced.map(drop).map_err(|it| Failure { message: format!("{name} ended: {why}; {it}"), ..it })
     }
 
     /// Stops all of them.
     pub(super) async fn stop(self) {
-        let servers = self.ships.into_iter().filter_map(|it| it.server);
-        join_all(servers.map(Sailing::stop)).await;
-    }
-}
-
-impl Sailing {
-    /// Stops it; says how many requests it asked others to answer.
-    async fn stop(self) -> u64 {
-        let Self { server, number: _, follow } = self;
-        drop(follow);
-        let metrics = server.metrics();
-        server.stop().await;
-        metrics.n_rerouted()
+        let servers = self.slots.into_iter().filter_map(|it| it.server);
+        join_all(servers.map(|it| it.server.stop())).await;
     }
 }

@@ -4,12 +4,12 @@ use std::{path::Path, time::Duration};
 
 use meta::Release;
 
-use super::ships::Ships;
+use super::servers::Servers;
 
 /// What is worth knowing.
 pub(super) struct Welcome<'a> {
     pub(super) url: &'a str,
-    pub(super) ships: &'a Ships,
+    pub(super) servers: &'a Servers,
     /// Since the process started.
     pub(super) took: Duration,
     /// Where objects are: `in memory`.
@@ -22,16 +22,15 @@ pub(super) struct Welcome<'a> {
 
 /// All of it, and what to try next.
 pub(super) fn page(welcome: &Welcome<'_>) -> String {
-    let Welcome { url, ships, took, keeps, data_dir, kubeconfig, stays } = welcome;
-    let servers = (0..ships.len())
-        .map(|at| format!("  {:<10} {}  {}\n", ships.name(at), ships.url(at), ships.release(at)));
-    let servers: String = servers.collect();
-    let next = if ships.release(0).minor < catalog::LAST_RELEASE.minor { 1 } else { -1 };
-    let other = Release::v1(ships.release(0).minor.saturating_add_signed(next));
+    let Welcome { url, servers, took, keeps, data_dir, kubeconfig, stays } = welcome;
+    let row = |at| format!("  {:<10} {}  {}\n", servers.name(at), servers.url(at), servers.release(at));
+    let rows: String = (0..servers.len()).map(row).collect();
+    let next = if servers.release(0).minor < catalog::LAST_RELEASE.minor { 1 } else { -1 };
+    let other = Release::v1(servers.release(0).minor.saturating_add_signed(next));
     format!(
         "Convoy is ready at {url} after {} ms; it keeps everything {keeps}.\n\
          \n\
-         {servers}\
+         {rows}\
          \n\
          In another terminal:\n\
          \n\
