@@ -34,14 +34,15 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   clippy                        lints over all targets, warnings are errors
   doc                           rustdoc, warnings are errors
   etcd                          finds a real etcd or puts one under target/tools; prints its path
-  flags                         writes docs/flags.md from `convoy serve --help`
+  flags                         writes docs/flags.md from what every command's --help says
   test [FILTER]                 all tests: etcd, kubectl, Python and Node clients included
   soak [NAME] [--rounds N] [--seed N]
                                 the long form of a named test; without a name: the list
   robustness [--store embedded|etcd|both] [--minutes N] [--seed S] [--unfenced]
                                 clients and faults against every promise; without the fence it must fail
   fuzz [TARGET] [--seconds N]   runs the fuzz targets; needs cargo-fuzz
-  bench [--seconds N] [--objects N] [--only start|load|objects|custom|fleet|etcd|fanout|memory] [--json]
+  bench [--seconds N] [--objects N] [--json]
+        [--only start|load|objects|custom|fleet|proxied|migration|etcd|fanout|memory]
                                 the table of speeds and sizes, each with its target";
 
 fn main() -> ExitCode {

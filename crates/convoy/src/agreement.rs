@@ -8,7 +8,8 @@ use fleet::{
     cluster::{Agreement, ClusterRecord, Guarantee},
     keys, record,
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use station::view::ClusterView;
 use store::{CommitError, ReadAt, Require, SharedStore, Store, Txn};
 
 use crate::{
@@ -52,13 +53,16 @@ pub fn run(flags: &AgreementFlags) -> Result<(), Failure> {
             say("Nothing is recorded yet: the first server will.\n");
             return Ok(());
         };
-        let document = json!({
-            "agreement": modes.agreement, "guarantee": modes.guarantee, "protocol": modes.protocol,
-        });
         let line = || format!("Agreement: {}; guarantee: {}\n", modes.agreement, modes.guarantee);
-        say(&flags.output.document(&document).unwrap_or_else(line));
+        say(&flags.output.document(&document(&modes)).unwrap_or_else(line));
         Ok(())
     })
+}
+
+/// What `-o json` shows; docs/api-fields.md lists its fields.
+pub fn document(modes: &ClusterView) -> Value {
+    let ClusterView { agreement, guarantee, protocol } = modes;
+    json!({"agreement": agreement, "guarantee": guarantee, "protocol": protocol})
 }
 
 async fn change(

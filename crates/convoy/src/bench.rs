@@ -35,8 +35,8 @@ pub struct BenchFlags {
     #[arg(long, value_name = "NAME", requires = "against")]
     against_context: Option<String>,
 
-    /// Start a server for the time of the measurement, on an empty temporary directory or below a fresh prefix on
-    /// --etcd-servers, instead of asking one that runs
+    /// Start a server for the time of the measurement, on an empty temporary directory or on --etcd-servers below a fresh
+    /// prefix that begins with --etcd-prefix, instead of asking one that runs
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     start: bool,
 
@@ -99,7 +99,7 @@ pub enum Measure {
     Watch,
     /// Definitions, until all of them are established and found by discovery
     Definitions,
-    /// Objects asked for through a server that does not have them (only with --start and --etcd-servers)
+    /// Objects asked for through a server that does not have them (only with --start)
     Proxied,
     /// Stored objects brought into another version
     Migration,

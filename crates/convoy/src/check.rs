@@ -10,7 +10,7 @@ use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use clap::Args;
 use fleet::stored::{Census, undecodable};
 use meta::{GroupResource, Release, StorageVersion};
-use serde_json::json;
+use serde_json::{Value, json};
 use server::census::{CensusView, ResourceCensus, UNKNOWN};
 use station::View;
 
@@ -81,8 +81,7 @@ pub fn run(flags: &CheckFlags) -> Result<(), Failure> {
         };
         Ok((found, census.evidence))
     })?;
-    let document = json!({"safe": found.is_safe, "reasons": found.reasons, "evidence": evidence});
-    let text = flags.output.document(&document).unwrap_or_else(|| {
+    let text = flags.output.document(&document(&found, &evidence)).unwrap_or_else(|| {
         let head = if found.is_safe { "Safe" } else { "Not safe" };
         format!("{head} (evidence: {evidence})\n{}\n", found.reasons.join("\n"))
     });
@@ -91,6 +90,11 @@ pub fn run(flags: &CheckFlags) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::unsafe_to("the step is not safe"))
+}
+
+/// What `-o json` shows; docs/api-fields.md lists its fields.
+pub fn document(found: &Found, evidence: &str) -> Value {
+    json!({"safe": found.is_safe, "reasons": found.reasons, "evidence": evidence})
 }
 
 /// What cannot be asked cannot be told.

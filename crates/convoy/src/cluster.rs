@@ -44,14 +44,7 @@ pub enum Cluster {
 impl ClusterFlags {
     /// A cluster that runs.
     pub fn running(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
-        let etcd = EtcdFlags {
-            etcd_servers: Vec::new(),
-            etcd_prefix: String::new(),
-            etcd_cafile: None,
-            etcd_certfile: None,
-            etcd_keyfile: None,
-        };
-        Self { kubeconfig, context, data_dir: None, etcd }
+        Self { kubeconfig, context, data_dir: None, etcd: EtcdFlags::none() }
     }
 
     /// Opens it.

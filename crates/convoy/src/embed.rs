@@ -9,7 +9,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Parser;
 use meta::Release;
-use server::local::Local;
+use server::{local::Local, metrics::Metrics};
 use store::{MemoryStore, SharedClock, SharedStore, SystemClock};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -113,17 +113,29 @@ impl Server {
 
     /// The same by another clock than the machine's: tests move it.
     pub async fn start_at(options: Options, clock: SharedClock) -> Result<Self, StartError> {
-        let mut server = Self::launch_at(options, clock).await?;
+        let mut server = Self::launch_at(options, clock, None).await?;
+        server.ready().await?;
+        Ok(server)
+    }
+
+    /// The same on a store that is open already, whatever the options say, and stays so.
+    pub(crate) async fn start_on(storage: &Arc<Storage>, options: Options) -> Result<Self, StartError> {
+        let lent = Some(Storage::Lent(Arc::clone(storage)));
+        let mut server = Self::launch_at(options, SystemClock::shared(), lent).await?;
         server.ready().await?;
         Ok(server)
     }
 
     /// Starts a server that answers at once and has yet to become ready; see [`Server::ready`].
     pub async fn launch(options: Options) -> Result<Self, StartError> {
-        Self::launch_at(options, SystemClock::shared()).await
+        Self::launch_at(options, SystemClock::shared(), None).await
     }
 
-    async fn launch_at(options: Options, clock: SharedClock) -> Result<Self, StartError> {
+    async fn launch_at(
+        options: Options,
+        clock: SharedClock,
+        lent: Option<Storage>,
+    ) -> Result<Self, StartError> {
         let wrong = |it: &dyn fmt::Display| StartError(it.to_string());
         let folder = tempfile::Builder::new().prefix("convoy-").tempdir().map_err(|it| wrong(&it))?;
         let flags = flags(&options, &folder)?;
@@ -135,10 +147,11 @@ impl Server {
             None => None,
         };
         let storage = async {
-            match options.keep {
-                Keep::Memory => Ok(Storage::Memory(MemoryStore::new(Arc::clone(&clock)))),
-                Keep::In(_) => Storage::open(&flags.storage, &clock).await,
-                Keep::Shared(store) => Ok(Storage::Shared(store)),
+            match (lent, options.keep) {
+                (Some(storage), _) => Ok(storage),
+                (None, Keep::Memory) => Ok(Storage::Memory(MemoryStore::new(Arc::clone(&clock)))),
+                (None, Keep::In(_)) => Storage::open(&flags.storage, &clock).await,
+                (None, Keep::Shared(store)) => Ok(Storage::Shared(store)),
             }
         };
         let open_files = machine::raise_open_files();
@@ -174,6 +187,22 @@ impl Server {
     /// What this server knows of the others.
     pub fn status(&self) -> station::View {
         self.started().server.registry().station().view()
+    }
+
+    /// Says whether `/readyz` passes; it does not once the server has gone.
+    pub(crate) fn readiness(&self) -> impl Fn() -> bool + Send + 'static {
+        let chain = Arc::downgrade(&self.started().server.chain());
+        move || chain.upgrade().is_some_and(|it| it.is_ready())
+    }
+
+    /// Ends when only a new server helps, and says why.
+    pub(crate) fn broken(&self) -> impl Future<Output = String> + Send + 'static {
+        self.started().broken()
+    }
+
+    /// What it counts.
+    pub(crate) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.started().metrics)
     }
 
     /// The URL, if it listens.

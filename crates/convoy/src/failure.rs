@@ -17,15 +17,29 @@ pub enum Exit {
     Unknown,
 }
 
+impl Exit {
+    const ALL: [Self; 5] = [Self::Ok, Self::Failed, Self::Usage, Self::Unsafe, Self::Unknown];
+
+    /// The number.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Unsafe => 3,
+            Self::Unknown => 4,
+        }
+    }
+
+    /// What a number says; one that nobody knows is a failure.
+    pub fn of(code: u8) -> Self {
+        Self::ALL.into_iter().find(|it| it.code() == code).unwrap_or(Self::Failed)
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Ok => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::Unsafe => 3,
-            Exit::Unknown => 4,
-        })
+        Self::from(exit.code())
     }
 }
 

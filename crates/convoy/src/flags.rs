@@ -82,6 +82,19 @@ pub struct EtcdFlags {
     pub etcd_keyfile: Option<PathBuf>,
 }
 
+impl EtcdFlags {
+    /// No etcd.
+    pub fn none() -> Self {
+        Self {
+            etcd_servers: Vec::new(),
+            etcd_prefix: String::new(),
+            etcd_cafile: None,
+            etcd_certfile: None,
+            etcd_keyfile: None,
+        }
+    }
+}
+
 /// Where clients find the server, and what it shows them.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Secure serving")]

@@ -25,6 +25,8 @@ mod remote;
 mod rollout;
 mod serve;
 mod settings;
+#[cfg(test)]
+mod shapes;
 mod snapshot;
 mod status;
 mod storage;

@@ -47,21 +47,14 @@ pub fn run(flags: &RolloutFlags) -> Result<(), Failure> {
         let mut lines = BufReader::new(stream).lines();
         while let Some(line) = lines.next_line().await.map_err(|it| Failure::because(&it))? {
             let Line { text, exit } = serde_json::from_str(&line).map_err(|it| Failure::because(&it))?;
-            let exit = match exit {
-                None => {
-                    say(&format!("{text}\n"));
-                    continue;
-                }
-                Some(0) => {
+            match exit.map(Exit::of) {
+                None => say(&format!("{text}\n")),
+                Some(Exit::Ok) => {
                     say(&format!("{text}\n"));
                     return Ok(());
                 }
-                Some(2) => Exit::Usage,
-                Some(3) => Exit::Unsafe,
-                Some(4) => Exit::Unknown,
-                Some(_) => Exit::Failed,
-            };
-            return Err(Failure { exit, message: text });
+                Some(exit) => return Err(Failure { exit, message: text }),
+            }
         }
         Err(Failure::failed("`convoy up` ended in the middle"))
     })

@@ -98,7 +98,8 @@ pub struct Started {
     pub url: String,
     /// By what clients recognise this server, where that is known.
     root_ca: Option<Arc<str>>,
-    metrics: Arc<Metrics>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
 }
 
 async fn serve(
@@ -124,8 +125,7 @@ async fn serve(
                 on_ready(&Ready { address: *address, url });
                 tokio::select! {
                     () = signals.next() => {}
-                    why = server.registry().cache().failed() => ended = Err(Failure::failed(why)),
-                    why = server.registry().station().ended() => ended = Err(Failure::failed(why)),
+                    why = started.broken() => ended = Err(Failure::failed(why)),
                 }
             }
             Err(error) => ended = Err(Failure::because(&error)),
@@ -203,6 +203,18 @@ impl Started {
         Ok(ended)
     }
 
+    /// Ends when only a new server helps, and says why.
+    pub fn broken(&self) -> impl Future<Output = String> + Send + 'static {
+        let registry = self.server.registry();
+        let (cache, station) = (registry.cache().clone(), registry.station().clone());
+        async move {
+            tokio::select! {
+                why = cache.failed() => why,
+                why = station.ended() => why,
+            }
+        }
+    }
+
     /// Tells everything to end, without waiting for it.
     pub fn abandon(&self) {
         self.lifecycle.leave();
@@ -240,7 +252,9 @@ fn identity(flags: &ServeFlags, storage: &Storage) -> String {
     let name = settings::hostname(&flags.serving);
     match storage {
         Storage::Embedded(..) | Storage::Memory(_) => name,
-        Storage::Shared(_) | Storage::Etcd(..) => format!("{name}_{:016x}", rand::random::<u64>()),
+        Storage::Shared(_) | Storage::Lent(_) | Storage::Etcd(..) => {
+            format!("{name}_{:016x}", rand::random::<u64>())
+        }
     }
 }
 
@@ -385,8 +399,7 @@ fn connections(open_files: u64) -> usize {
     most.clamp(100, Limits::default().connections)
 }
 
-/// SIGTERM and SIGINT, which mean the same.
-/// What tells a process to stop.
+/// What tells a process to stop: SIGTERM and SIGINT, which mean the same.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,

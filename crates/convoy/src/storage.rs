@@ -1,6 +1,6 @@
 //! The store that the flags ask for, with what only its kind can do.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use server::{lifecycle::Lifecycle, snapshot::Snapshots};
@@ -24,6 +24,8 @@ pub enum Storage {
     Memory(MemoryStore),
     /// Handed in by whoever embeds the server, perhaps for several at once.
     Shared(SharedStore),
+    /// Opened for several servers of this process by whoever closes it when they are gone.
+    Lent(Arc<Storage>),
     /// In etcd; the result of the last check.
     Etcd(EtcdStore, Arc<Mutex<Result<(), String>>>),
 }
@@ -56,6 +58,7 @@ impl Storage {
             Self::Embedded(store, _) => SharedStore::new(store.clone()),
             Self::Memory(store) => SharedStore::new(store.clone()),
             Self::Shared(store) => store.clone(),
+            Self::Lent(storage) => storage.shared(),
             Self::Etcd(store, _) => SharedStore::new(store.clone()),
         }
     }
@@ -64,7 +67,7 @@ impl Storage {
     pub fn is_exclusive(&self) -> bool {
         match self {
             Self::Embedded(..) | Self::Memory(_) => true,
-            Self::Shared(_) | Self::Etcd(..) => false,
+            Self::Shared(_) | Self::Lent(_) | Self::Etcd(..) => false,
         }
     }
 
@@ -79,6 +82,7 @@ impl Storage {
                 })
             }
             Self::Memory(_) | Self::Shared(_) => Box::new(|| Ok(())),
+            Self::Lent(storage) => storage.health(),
             Self::Etcd(_, last) => {
                 let last = Arc::clone(last);
                 Box::new(move || last.lock().clone())
@@ -90,14 +94,22 @@ impl Storage {
     pub fn snapshots(&self) -> Option<Snapshots> {
         match self {
             Self::Embedded(store, folder) => Some(snapshot::of(store.clone(), folder.clone())),
+            Self::Lent(storage) => storage.snapshots(),
             Self::Memory(_) | Self::Shared(_) | Self::Etcd(..) => None,
         }
     }
 
     /// Starts what the store needs beside it.
     pub fn start_tasks(&self, compaction_interval: Duration, clock: &SharedClock, lifecycle: &Lifecycle) {
-        // The embedded store looks after itself.
-        let Self::Etcd(store, last) = self else { return };
+        let (store, last) = match self {
+            Self::Etcd(store, last) => (store, last),
+            Self::Memory(store) => {
+                let forget = forget_every(store.clone(), compaction_interval, Arc::clone(clock));
+                return lifecycle.tasks().spawn("memory-compaction", forget);
+            }
+            // The embedded store looks after itself, and whoever hands in a store looks after it.
+            Self::Embedded(..) | Self::Shared(_) | Self::Lent(_) => return,
+        };
         let compacted = store.clone();
         lifecycle
             .tasks()
@@ -116,7 +128,65 @@ impl Storage {
     pub async fn close(&self) {
         match self {
             Self::Embedded(store, _) => store.close().await,
-            Self::Memory(_) | Self::Shared(_) | Self::Etcd(..) => {}
+            Self::Memory(_) | Self::Shared(_) | Self::Lent(_) | Self::Etcd(..) => {}
         }
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Embedded(..) => "Embedded",
+            Self::Memory(_) => "Memory",
+            Self::Shared(_) => "Shared",
+            Self::Lent(_) => "Lent",
+            Self::Etcd(..) => "Etcd",
+        })
+    }
+}
+
+/// Forgets what is older than the interval, as long as it runs; nothing if the interval is zero.
+async fn forget_every(store: MemoryStore, interval: Duration, clock: SharedClock) {
+    if interval.is_zero() {
+        return;
+    }
+    let mut before = None;
+    loop {
+        if let Some(before) = before.take()
+            && let Err(error) = store.compact(before).await
+        {
+            tracing::warn!("could not forget the store's history: {error}");
+        }
+        before = store.current().await.ok();
+        clock.sleep(interval).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Key, ManualClock, Range, Revision, Txn};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_in_memory_forgets_what_is_older_than_the_interval() {
+        let clock = ManualClock::at(jiff::Timestamp::UNIX_EPOCH);
+        let shared: SharedClock = clock.clone();
+        let store = MemoryStore::new(Arc::clone(&shared));
+        let lifecycle = Lifecycle::new();
+        let minute = Duration::from_secs(60);
+        Storage::Memory(store.clone()).start_tasks(minute, &shared, &lifecycle);
+        let mut is_forgotten = false;
+        for n in 0..50 {
+            let key = Key::new("/a");
+            store.commit(Txn::new().put(&key, n.to_string().into())).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            clock.advance(minute);
+            is_forgotten |= store.watch(&Range::prefix("/"), Revision::new(1)).await.is_err();
+        }
+        assert!(is_forgotten);
+        let present = store.current().await.unwrap();
+        assert!(store.watch(&Range::prefix("/"), present).await.is_ok());
+        lifecycle.stop();
     }
 }

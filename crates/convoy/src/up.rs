@@ -3,29 +3,38 @@
 //! One store, one address before all servers, a kubeconfig with a context for each; `convoy rollout` rolls them.
 
 mod balance;
+mod contexts;
 pub(crate) mod control;
+mod ports;
 mod probe;
 mod roll;
-mod ships;
+mod servers;
+mod view;
+mod welcome;
 
 use std::{
+    fs::{DirBuilder, Permissions},
     net::{IpAddr, SocketAddr},
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use clap::Args;
+use kube::config::Kubeconfig;
 use meta::Release;
 use server::{lifecycle::Lifecycle, listen};
 use store::{MemoryStore, SharedClock, SystemClock};
+use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use self::{
     balance::Balance,
     control::Order,
     roll::Teller,
-    ships::{Harbour, Ships},
+    servers::{Common, Servers},
+    welcome::Welcome,
 };
 use crate::{
     cli::say,
@@ -37,12 +46,8 @@ use crate::{
     storage::{DEFAULT_DATA_DIR, Storage},
 };
 
-/// How often etcd's history is forgotten.
+/// How often the store's history is forgotten.
 const COMPACTION: Duration = Duration::from_secs(300);
-
-/// The port that is tried first, and how many after it.
-const PORT: u16 = 6443;
-const MORE_PORTS: u16 = 100;
 
 /// The flags of `convoy up`.
 #[derive(Clone, Debug, Args)]
@@ -56,7 +61,7 @@ pub struct UpFlags {
     servers: u8,
 
     /// Keep nothing: everything is gone when it stops
-    #[arg(long)]
+    #[arg(long, conflicts_with = "etcd_servers")]
     ephemeral: bool,
 
     #[command(flatten)]
@@ -85,84 +90,137 @@ pub struct UpFlags {
 
 /// Runs it until Ctrl-C.
 pub fn run(flags: UpFlags) -> Result<(), Failure> {
+    let clock = SystemClock::shared();
     logging::start(LogFormat::Text, flags.verbosity.map_or(Volume::Quiet, Volume::Level));
-    let n_servers = usize::from(flags.servers);
-    let ports = ports(&flags, n_servers)?;
+    let ports = ports::take(flags.bind_address, flags.secure_port, usize::from(flags.servers))?;
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|it| Failure::failed(format!("cannot start threads: {it}")))?;
-    let ended = runtime.block_on(sail(flags, ports));
+    let ended = runtime.block_on(live(flags, ports, clock));
     runtime.shutdown_background();
     ended
 }
 
 /// The whole life of it.
-async fn sail(flags: UpFlags, ports: Vec<u16>) -> Result<(), Failure> {
+async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let temporary = match flags.ephemeral {
-        true => {
-            Some(tempfile::tempdir().map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?)
-        }
-        false => None,
-    };
-    let data_dir = temporary.as_ref().map_or_else(|| flags.data_dir.clone(), |it| it.path().to_owned());
-    std::fs::create_dir_all(&data_dir)
-        .map_err(|it| Failure::failed(format!("cannot make {}: {it}", data_dir.display())))?;
-    let clock = SystemClock::shared();
-    let storage = open(&flags, &data_dir, &clock).await?;
+    let home = Home::of(&flags)?;
+    let storage = Arc::new(open(&flags, &home.path, &clock).await?);
     let lifecycle = Lifecycle::new();
     storage.start_tasks(COMPACTION, &clock, &lifecycle);
-    let (front, berths) = (ports[0], ports[1..].to_vec());
+    let (front, own_ports) = (ports[0], ports[1..].to_vec());
     let listener = listen::bind(SocketAddr::new(flags.bind_address, front))
         .map_err(|it| Failure::failed(format!("cannot listen on {}:{front}: {it}", flags.bind_address)))?;
     let local =
         if flags.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { flags.bind_address };
-    let balance = Balance::new(berths.iter().map(|it| SocketAddr::new(local, *it)));
-    let harbour = Harbour {
-        store: storage.shared(),
+    let balance = Balance::new(own_ports.iter().map(|it| SocketAddr::new(local, *it)));
+    let common = Common {
+        storage: Arc::clone(&storage),
         clock: Arc::clone(&clock),
-        cert_dir: data_dir.join("pki"),
+        cert_dir: home.path.join("pki"),
         bind_address: flags.bind_address,
-        ports: berths,
+        ports: own_ports,
     };
-    let begin = clock.monotonic();
-    let mut ships = tokio::select! {
-        ships = Ships::start(harbour, balance.clone(), flags.emulated_version) => ships?,
+    let mut servers = tokio::select! {
+        servers = Servers::start(common, balance.clone(), flags.emulated_version) => servers?,
         () = signals.next() => return Ok(()),
     };
-    let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| data_dir.join("admin.kubeconfig"));
     let url = format!("https://{}", SocketAddr::new(local, front));
-    write_kubeconfig(&kubeconfig, &url, &ships)?;
+    let file = contexts::of(&url, &servers)?;
+    let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| home.path.join("admin.kubeconfig"));
+    contexts::write(&kubeconfig, &file)?;
     let (orders, mut ordered) = mpsc::channel(1);
-    let control = control::listen(&control::socket(&data_dir))?;
-    tokio::spawn(control::serve(control, orders));
-    tokio::spawn(balance.run(listener));
-    let shown = std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone());
-    let stays = if flags.ephemeral { "everything goes with it" } else { "the data stays" };
-    say(&welcome(&url, &ships, clock.monotonic().saturating_sub(begin), &data_dir, &shown, stays));
-    loop {
-        tokio::select! {
-            () = signals.next() => break,
-            Some(Order { to, answer }) = ordered.recv() => {
-                let (through, teller) = (client(&kubeconfig).await?, Teller(answer));
-                tokio::select! {
-                    () = roll::roll(&mut ships, to, through, &teller) => {}
-                    () = signals.next() => break,
-                }
-            }
-        }
-    }
+    let control = control::listen(&control::socket(&home.path))?;
+    lifecycle.tasks().spawn("control", control::serve(control, orders));
+    lifecycle.tasks().spawn("balance", balance.run(listener));
+    say(&welcome::page(&Welcome {
+        url: &url,
+        servers: &servers,
+        // The clock was made when the process began.
+        took: clock.monotonic(),
+        keeps: &keeps(&flags, &home.path),
+        data_dir: &home.path,
+        kubeconfig: &std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone()),
+        stays: if flags.ephemeral { "everything goes with it" } else { "the data stays" },
+    }));
+    let ended = until_told(&mut servers, &mut ordered, &mut signals, &file).await;
     tokio::select! {
-        () = ships.stop() => {}
+        () = servers.stop() => {}
         () = signals.next() => return Err(Failure::failed("told to stop twice: gone without finishing")),
     }
-    let _ = std::fs::remove_file(control::socket(&data_dir));
+    lifecycle.stop();
+    let _ = std::fs::remove_file(control::socket(&home.path));
     storage.close().await;
-    Ok(())
+    ended
+}
+
+/// Does what is ordered until it is told to stop, or a server ends and cannot be replaced.
+async fn until_told(
+    servers: &mut Servers,
+    ordered: &mut mpsc::Receiver<Order>,
+    signals: &mut Signals,
+    file: &Kubeconfig,
+) -> Result<(), Failure> {
+    loop {
+        tokio::select! {
+            () = signals.next() => return Ok(()),
+            broken = servers.broken() => tokio::select! {
+                mended = servers.mend(broken) => mended?,
+                () = signals.next() => return Ok(()),
+            },
+            Some(Order { to, answer }) = ordered.recv() => tokio::select! {
+                () = obey(servers, to, Teller(answer), file) => {}
+                () = signals.next() => return Ok(()),
+            },
+        }
+    }
+}
+
+/// Rolls; whatever goes wrong is for whoever ordered it.
+async fn obey(servers: &mut Servers, to: Release, teller: Teller, file: &Kubeconfig) {
+    match contexts::config(file).await {
+        Ok(through) => roll::roll(servers, to, through, &teller).await,
+        Err(failure) => teller.end(failure.to_string(), failure.exit),
+    }
+}
+
+/// Where everything is that is not in a store: keys, kubeconfig, socket. Only its owner can look into it.
+struct Home {
+    path: PathBuf,
+    /// Removed at the end.
+    _temporary: Option<TempDir>,
+}
+
+impl Home {
+    fn of(flags: &UpFlags) -> Result<Self, Failure> {
+        let private = Permissions::from_mode(0o700);
+        if flags.ephemeral {
+            let made = tempfile::Builder::new().prefix("convoy-").permissions(private).tempdir();
+            let made = made.map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?;
+            return Ok(Self { path: made.path().to_owned(), _temporary: Some(made) });
+        }
+        let path = flags.data_dir.clone();
+        let fail = |it: std::io::Error| Failure::failed(format!("cannot make {}: {it}", path.display()));
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
+        // It may have been there.
+        std::fs::set_permissions(&path, private).map_err(fail)?;
+        Ok(Self { path, _temporary: None })
+    }
+}
+
+/// Where objects are, for people.
+fn keeps(flags: &UpFlags, data_dir: &Path) -> String {
+    if flags.ephemeral {
+        return "in memory".to_owned();
+    }
+    match flags.etcd.etcd_servers.as_slice() {
+        [] => format!("in {}", data_dir.display()),
+        servers => format!("in etcd at {}, and its keys in {}", servers.join(", "), data_dir.display()),
+    }
 }
 
 /// The store that all servers share.
 async fn open(flags: &UpFlags, data_dir: &Path, clock: &SharedClock) -> Result<Storage, Failure> {
-    if flags.ephemeral && flags.etcd.etcd_servers.is_empty() {
+    if flags.ephemeral {
         return Ok(Storage::Memory(MemoryStore::new(Arc::clone(clock))));
     }
     let storage = StorageFlags {
@@ -172,129 +230,4 @@ async fn open(flags: &UpFlags, data_dir: &Path, clock: &SharedClock) -> Result<S
         event_ttl: GoDuration::from_secs(3_600),
     };
     Storage::open(&storage, clock).await
-}
-
-/// A client that takes the same way as everybody, and does not hide what it is told.
-async fn client(kubeconfig: &Path) -> Result<kube::Client, Failure> {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let file = kube::config::Kubeconfig::read_from(kubeconfig).map_err(|it| Failure::because(&it))?;
-    let options = kube::config::KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-    let mut config = config.map_err(|it| Failure::because(&it))?;
-    config.default_retry = false;
-    kube::Client::try_from(config).map_err(|it| Failure::because(&it))
-}
-
-/// One file with a context for the common address, and one for each server.
-fn write_kubeconfig(path: &Path, url: &str, ships: &Ships) -> Result<(), Failure> {
-    let Some(first) = ships.kubeconfig(0) else { return Err(Failure::failed("the servers do not listen")) };
-    let mut file = kube::config::Kubeconfig::from_yaml(first).map_err(|it| Failure::because(&it))?;
-    let mut contexts = Vec::new();
-    let mut clusters = Vec::new();
-    let (Some(context), Some(cluster)) = (file.contexts.first().cloned(), file.clusters.first().cloned())
-    else {
-        return Err(Failure::failed("the kubeconfig of a server is empty"));
-    };
-    let servers = (0..ships.len()).map(|at| (ships.name(at), ships.url(at)));
-    for (name, url) in std::iter::once(("convoy".to_owned(), url.to_owned())).chain(servers) {
-        let mut cluster = cluster.clone();
-        cluster.name.clone_from(&name);
-        if let Some(it) = &mut cluster.cluster {
-            it.server = Some(url);
-        }
-        let mut context = context.clone();
-        context.name.clone_from(&name);
-        if let Some(it) = &mut context.context {
-            it.cluster.clone_from(&name);
-        }
-        clusters.push(cluster);
-        contexts.push(context);
-    }
-    (file.clusters, file.contexts, file.current_context) = (clusters, contexts, Some("convoy".to_owned()));
-    // JSON is YAML.
-    let text = serde_json::to_string_pretty(&file).map_err(|it| Failure::because(&it))?;
-    server::files::write(path, text.as_bytes(), server::files::Access::Private)
-        .map_err(|it| Failure::because(&it))
-}
-
-/// The common port, then one for each server.
-fn ports(flags: &UpFlags, n_servers: usize) -> Result<Vec<u16>, Failure> {
-    let first = flags.secure_port.unwrap_or(PORT);
-    let mut ports = free_ports(flags.bind_address, first, n_servers + 1)?;
-    if let Some(wanted) = flags.secure_port.filter(|it| *it != ports[0]) {
-        return Err(Failure::failed(format!("port {wanted} cannot be opened on {}", flags.bind_address)));
-    }
-    if ports[0] != first {
-        say(&format!("Port {first} is taken; using {}.\n", ports[0]));
-    }
-    ports.truncate(n_servers + 1);
-    Ok(ports)
-}
-
-/// So many ports that are free, from `first` on.
-fn free_ports(address: IpAddr, first: u16, count: usize) -> Result<Vec<u16>, Failure> {
-    // The runtime is needed only because a listener belongs to one.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .map_err(|it| Failure::failed(format!("cannot look for a free port: {it}")))?;
-    let _entered = runtime.enter();
-    let last = first.saturating_add(MORE_PORTS - 1);
-    let is_free = |port: &u16| listen::bind(SocketAddr::new(address, *port)).is_ok();
-    let ports: Vec<u16> = (first..=last).filter(is_free).take(count).collect();
-    if ports.len() < count {
-        let why = format!("fewer than {count} ports from {first} to {last} can be opened on {address}");
-        return Err(Failure::failed(why));
-    }
-    Ok(ports)
-}
-
-fn welcome(
-    url: &str,
-    ships: &Ships,
-    took: Duration,
-    data_dir: &Path,
-    kubeconfig: &Path,
-    stays: &str,
-) -> String {
-    let servers = (0..ships.len())
-        .map(|at| format!("  {:<10} {}  {}\n", ships.name(at), ships.url(at), ships.release(at)));
-    let servers: String = servers.collect();
-    let next = if ships.release(0).minor < catalog::LAST_RELEASE.minor { 1 } else { -1 };
-    let other = Release::v1(ships.release(0).minor.saturating_add_signed(next));
-    format!(
-        "Convoy is ready at {url} after {} ms; it keeps everything in {data}.\n\
-         \n\
-         {servers}\
-         \n\
-         In another terminal:\n\
-         \n\
-         \x20 export KUBECONFIG={kubeconfig}\n\
-         \x20 kubectl get namespaces\n\
-         \x20 kubectl create configmap hello --from-literal=who=world\n\
-         \x20 convoy rollout --to {other} --data-dir {data}\n\
-         \n\
-         Ctrl-C stops it; {stays}.\n",
-        took.as_millis(),
-        data = data_dir.display(),
-        kubeconfig = kubeconfig.display(),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn taken_ports_are_passed_over() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        let address = IpAddr::from([127, 0, 0, 1]);
-        let before = free_ports(address, 26_443, 3).unwrap();
-        let _taken = {
-            let _entered = runtime.enter();
-            listen::bind(SocketAddr::new(address, before[1])).unwrap()
-        };
-        let after = free_ports(address, 26_443, 3).unwrap();
-        assert!(!after.contains(&before[1]) && after.len() == 3);
-    }
 }

@@ -82,6 +82,11 @@ impl Handler for Chain {
 }
 
 impl Chain {
+    /// Whether `/readyz` passes.
+    pub fn is_ready(&self) -> bool {
+        self.dispatch.health.is_ready()
+    }
+
     /// One request, from the network or, with a caller that is known already, from this process.
     pub async fn serve(
         &self,

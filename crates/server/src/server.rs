@@ -376,8 +376,8 @@ fn observe(metrics: &Arc<Metrics>, registry: &Arc<Registry>, limits: &InFlightLi
         for kind in [RequestKind::ReadOnly, RequestKind::Mutating] {
             metrics.set_in_flight(kind.label(), limits.count(kind));
         }
-        let (members, agreed, disagreed, open, closed) = registry.station().summary();
-        metrics.set_fleet(FleetSummary { members, agreed, disagreed, open, closed });
+        let station::Summary { members, agreed, disputed, open, closed } = registry.station().summary();
+        metrics.set_fleet(FleetSummary { members, agreed, disagreed: disputed, open, closed });
         for kind in registry.kinds().all() {
             if let Some(collection) = kind.collection() {
                 metrics.set_storage_objects(&kind.resource.to_string(), collection.len());

@@ -34,5 +34,5 @@ pub mod view;
 pub use config::{Config, Resource, Surroundings};
 pub use life::Life;
 pub use report::NotReported;
-pub use station::Station;
+pub use station::{Station, Summary};
 pub use view::View;

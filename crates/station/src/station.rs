@@ -24,6 +24,21 @@ use crate::{Config, Life, NotReported, Surroundings, board::Board, catch_up::Loo
 /// How long a server that leaves waits for its record to be gone.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 
+/// How far the fleet is, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Members.
+    pub members: usize,
+    /// Resources that are agreed on.
+    pub agreed: usize,
+    /// Resources that are not, though somebody serves them.
+    pub disputed: usize,
+    /// Resources that this server may write.
+    pub open: usize,
+    /// Resources that it may not write yet.
+    pub closed: usize,
+}
+
 /// One server's place in the fleet. Cheap to clone.
 #[derive(Clone)]
 pub struct Station {
@@ -120,10 +135,12 @@ impl Station {
     pub async fn ended(&self) -> String {
         let mut life = self.inner.life.subscribe();
         let ended = life.wait_for(|it| matches!(it, Life::Ended(_))).await;
-        match ended.as_deref() {
-            Ok(Life::Ended(why)) => why.clone(),
+        let why =
+            ended.ok().and_then(|it| if let Life::Ended(why) = &*it { Some(why.clone()) } else { None });
+        match why {
+            Some(why) => why,
             // The sender lives in `self`.
-            _ => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -159,18 +176,19 @@ impl Station {
         self.inner.ticks.subscribe()
     }
 
-    /// How far the fleet is: members, resources that are agreed on and not, gates that are open and closed.
-    pub fn summary(&self) -> (usize, usize, usize, usize, usize) {
+    /// How far the fleet is.
+    pub fn summary(&self) -> Summary {
         let board = self.inner.board.read();
         let fences = board.fences();
-        let n_agreed = fences.values().filter(|it| it.record.common.is_some()).count();
+        let agreed = fences.values().filter(|it| it.record.common.is_some()).count();
         let resources = &self.inner.config.resources;
         let n_open = resources.iter().filter(|it| board.own(&it.record).is_some()).count();
         let n_open = if self.inner.is_member() { n_open } else { 0 };
         // What no server serves any more is nobody's to agree on.
         let records = fences.values().map(|it| &it.record);
-        let n_disputed = records.filter(|it| it.common.is_none() && !it.entries.is_empty()).count();
-        (board.members().iter().count(), n_agreed, n_disputed, n_open, resources.len() - n_open)
+        let disputed = records.filter(|it| it.common.is_none() && !it.entries.is_empty()).count();
+        let members = board.members().iter().count();
+        Summary { members, agreed, disputed, open: n_open, closed: resources.len() - n_open }
     }
 
     /// Something has changed outside of the records: look whether there is something to do.

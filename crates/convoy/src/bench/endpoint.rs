@@ -50,7 +50,7 @@ impl Endpoint {
         request(&self.client, method, path, body).await
     }
 
-    /// The same, where nothing is wanted but that it is so afterwards.
+    /// Whether there is something; asked of groups and versions, which not every server has.
     pub async fn is_found(&self, path: &str) -> Result<bool, Failure> {
         match self.ask("GET", path, None).await {
             Ok(_) => Ok(true),

@@ -31,6 +31,8 @@ const IN_TREE_MIGRATIONS: &str = "/apis/storagemigration.k8s.io/v1beta1/storagev
 const WRITES: u32 = 50;
 /// Lists are long answers: more connections would only wait for each other.
 const LISTERS: u64 = 8;
+/// The group of the objects that are migrated.
+const PARCELS_GROUP: &str = "parcels.bench.convoy.dev";
 /// Longer than anything here should take.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
@@ -38,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(1_800);
 pub fn skipped(measure: Measure) -> Vec<Figure> {
     let (name, why) = match measure {
         Measure::Start => ("start to readiness", "only of a server that bench starts: --start"),
-        _ => ("GET through another server", "needs two servers that bench starts: --start --etcd-servers"),
+        _ => ("GET through another server", "only of servers that bench starts: --start"),
     };
     vec![Figure::skipped(name, why)]
 }
@@ -170,9 +172,10 @@ impl Endpoint {
         if !is_ours && !self.is_found("/apis/storagemigration.k8s.io/v1beta1").await? {
             return Ok(Figure::skipped(name, "the server has no StorageVersionMigrations"));
         }
-        let crd = definition("parcels.bench.convoy.dev", "parcels", &["v1", "v2"], "v1");
+        let crd = definition(PARCELS_GROUP, "parcels", &["v1", "v2"], "v1");
         self.ask("POST", DEFINITIONS, Some(&crd)).await?;
         let result = self.migrate(size, is_ours).await;
+        self.forget_migrations(if is_ours { OWN_MIGRATIONS } else { IN_TREE_MIGRATIONS }).await?;
         self.ask("DELETE", &format!("{DEFINITIONS}/{PARCELS_NAME}"), None).await?;
         let took = result?;
         let note =
@@ -190,7 +193,7 @@ impl Endpoint {
         let path = if is_ours { OWN_MIGRATIONS } else { IN_TREE_MIGRATIONS };
         let migration = if is_ours { Some(self.ask("POST", path, Some(&paused())).await?) } else { None };
         let crd = format!("{DEFINITIONS}/{PARCELS_NAME}");
-        let versions = definition("parcels.bench.convoy.dev", "parcels", &["v1", "v2"], "v2");
+        let versions = definition(PARCELS_GROUP, "parcels", &["v1", "v2"], "v2");
         let patch = json!({"spec": {"versions": versions["spec"]["versions"]}});
         self.ask("PATCH", &crd, Some(&patch)).await?;
         let begin = self.clock.monotonic();
@@ -205,6 +208,17 @@ impl Endpoint {
         }
         self.until("a migration", PATIENCE, || self.has_migrated(&path)).await?;
         Ok(self.clock.monotonic().saturating_sub(begin))
+    }
+
+    /// Migrations stay when what they migrated has gone.
+    async fn forget_migrations(&self, path: &str) -> Result<(), Failure> {
+        let list = self.ask("GET", path, None).await?;
+        let items = list["items"].as_array().into_iter().flatten();
+        for ours in items.filter(|it| it["spec"]["resource"]["group"] == PARCELS_GROUP) {
+            let name = ours["metadata"]["name"].as_str().unwrap_or_default();
+            self.ask("DELETE", &format!("{path}/{name}"), None).await?;
+        }
+        Ok(())
     }
 
     async fn has_migrated(&self, path: &str) -> Result<bool, Failure> {
@@ -224,13 +238,13 @@ impl Endpoint {
 fn paused() -> Value {
     json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
         "metadata": {"generateName": "bench-", "annotations": {"convoy.dev/paused": "true", "convoy.dev/rate": "0"}},
-        "spec": {"resource": {"group": "parcels.bench.convoy.dev", "version": "v1", "resource": "parcels"}}})
+        "spec": {"resource": {"group": PARCELS_GROUP, "version": "v1", "resource": "parcels"}}})
 }
 
 fn in_tree() -> Value {
     json!({"apiVersion": "storagemigration.k8s.io/v1beta1", "kind": "StorageVersionMigration",
         "metadata": {"generateName": "bench-"},
-        "spec": {"resource": {"group": "parcels.bench.convoy.dev", "resource": "parcels"}}})
+        "spec": {"resource": {"group": PARCELS_GROUP, "resource": "parcels"}}})
 }
 
 /// A definition of objects with a field `data`.

@@ -1,5 +1,7 @@
 //! Servers that are started to be measured: processes of this binary, on an empty directory or on etcd.
 
+mod pair;
+
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -31,6 +33,10 @@ const REST: Duration = Duration::from_secs(2);
 /// Keys that are removed in one transaction.
 const PAGE: usize = 100;
 
+const THROUGH_ANOTHER: &str = "GET through another server";
+/// The flag of a server that has to ask another one.
+const WITHOUT_MAPS: &str = "--runtime-config=/v1/configmaps=false";
+
 /// The server, and where it keeps its things.
 pub struct Own {
     process: Process,
@@ -58,7 +64,9 @@ impl Own {
         let home = tempfile::Builder::new().prefix("convoy-bench-").tempdir();
         let home = home.map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?;
         let etcd = (!etcd.etcd_servers.is_empty()).then(|| {
-            let prefix = format!("/convoy-bench-{:08x}", rand::rng().random::<u32>());
+            // Beside what the prefix holds, never below it: somebody may serve that.
+            let prefix = etcd.etcd_prefix.trim_end_matches('/');
+            let prefix = format!("{prefix}-bench-{:08x}", rand::rng().random::<u32>());
             EtcdFlags { etcd_prefix: prefix, ..etcd.clone() }
         });
         let clock = SystemClock::shared();
@@ -94,13 +102,12 @@ impl Own {
 
     /// GET through a second server that does not have what is asked for.
     pub async fn proxied(&self, size: Size) -> Result<Vec<Figure>, Failure> {
-        let Some(etcd) = &self.etcd else { return Ok(super::measure::skipped(super::Measure::Proxied)) };
-        let without = ["--runtime-config=/v1/configmaps=false"];
-        let second = launch(self.home.path(), Some(etcd), "bench-2", &without)?;
+        let Some(etcd) = &self.etcd else { return pair::proxied(size).await };
+        let second = launch(self.home.path(), Some(etcd), "bench-2", &[WITHOUT_MAPS])?;
         wait(&second, &SystemClock::shared()).await?;
         let through = Endpoint::of(&ClusterFlags::running(Some(second.kubeconfig.clone()), None)).await?;
         let mut figure = through.get(size).await.map_err(|it| Failure::because(&it))?;
-        "GET through another server".clone_into(&mut figure.name);
+        THROUGH_ANOTHER.clone_into(&mut figure.name);
         Ok(vec![figure])
     }
 

@@ -1,13 +1,15 @@
 //! One address before several servers: connections go to those that are ready, in turn.
 //!
-//! Bytes are passed on as they are; TLS ends in the servers.
+//! Bytes are passed on as they are; TLS ends in the servers. Whoever starts and stops servers says who is ready. Should
+//! none be, all that listen are tried: their answer says more than a closed connection.
 
 use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{
@@ -15,44 +17,65 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// A server behind the address.
+/// How long to wait after a connection could not be taken: there may be too many open files.
+pub(super) const AFTER_A_FAILURE: Duration = Duration::from_millis(50);
+
+/// What a server behind the address can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Not there, or about to leave.
+    Closed,
+    /// It listens, but `/readyz` does not pass.
+    Unready,
+    /// It serves.
+    Ready,
+}
+
 #[derive(Debug)]
-pub(super) struct Berth {
-    pub(super) address: SocketAddr,
-    is_open: AtomicBool,
+struct Place {
+    address: SocketAddr,
+    condition: AtomicU8,
 }
 
 /// The servers behind the address.
 #[derive(Clone, Debug)]
 pub(super) struct Balance {
-    berths: Arc<Vec<Berth>>,
+    places: Arc<Vec<Place>>,
     turn: Arc<AtomicUsize>,
 }
 
 impl Balance {
     pub(super) fn new(addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
-        let closed = |address| Berth { address, is_open: AtomicBool::new(false) };
-        Self { berths: Arc::new(addresses.into_iter().map(closed).collect()), turn: Arc::default() }
+        let place = |address| Place { address, condition: AtomicU8::new(Condition::Closed as u8) };
+        Self { places: Arc::new(addresses.into_iter().map(place).collect()), turn: Arc::default() }
     }
 
-    /// Whether new connections may go to a server.
-    pub(super) fn open(&self, at: usize, is_open: bool) {
-        self.berths[at].is_open.store(is_open, Ordering::Relaxed);
+    /// Says what a server can do.
+    pub(super) fn set(&self, at: usize, condition: Condition) {
+        self.places[at].condition.store(condition as u8, Ordering::Relaxed);
     }
 
-    /// The servers to try, the next one first.
+    /// The servers to try, the next one first, those that are ready before the others.
     fn order(&self) -> Vec<SocketAddr> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.berths.len();
-        let (before, after) = self.berths.split_at(turn);
-        let open = after.iter().chain(before).filter(|it| it.is_open.load(Ordering::Relaxed));
-        open.map(|it| it.address).collect()
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.places.len();
+        let (before, after) = self.places.split_at(turn);
+        let in_turn = || after.iter().chain(before);
+        let are = |condition: Condition| {
+            in_turn().filter(move |it| it.condition.load(Ordering::Relaxed) == condition as u8)
+        };
+        are(Condition::Ready).chain(are(Condition::Unready)).map(|it| it.address).collect()
     }
 
     /// Passes connections on until it is dropped.
     pub(super) async fn run(self, listener: TcpListener) {
         loop {
-            let Ok((client, _)) = listener.accept().await else { continue };
-            tokio::spawn(self.clone().pass(client));
+            match listener.accept().await {
+                Ok((client, _)) => drop(tokio::spawn(self.clone().pass(client))),
+                Err(error) => {
+                    tracing::warn!("a connection could not be taken: {error}");
+                    tokio::time::sleep(AFTER_A_FAILURE).await;
+                }
+            }
         }
     }
 
@@ -76,10 +99,21 @@ mod tests {
         let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let balance = Balance::new([address(1), address(2), address(3)]);
         assert!(balance.order().is_empty());
-        (0..3).for_each(|it| balance.open(it, true));
+        (0..3).for_each(|it| balance.set(it, Condition::Ready));
         let first: Vec<u16> = (0..4).map(|_| balance.order()[0].port()).collect();
         assert_eq!(first, [2, 3, 1, 2]);
-        balance.open(2, false);
+        balance.set(2, Condition::Closed);
         assert!((0..6).all(|_| balance.order().iter().all(|it| it.port() != 3)));
+    }
+
+    #[test]
+    fn servers_that_are_not_ready_come_last() {
+        let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let balance = Balance::new([address(1), address(2)]);
+        (0..2).for_each(|it| balance.set(it, Condition::Ready));
+        balance.set(0, Condition::Unready);
+        assert!((0..4).all(|_| balance.order() == [address(2), address(1)]));
+        balance.set(1, Condition::Unready);
+        assert_eq!(balance.order().len(), 2);
     }
 }

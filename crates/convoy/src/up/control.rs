@@ -15,7 +15,11 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{failure::Failure, flags::parse_release};
+use super::balance::AFTER_A_FAILURE;
+use crate::{
+    failure::{Exit, Failure},
+    flags::parse_release,
+};
 
 /// A longer request is none.
 const MAX_REQUEST: u64 = 4_096;
@@ -49,19 +53,29 @@ pub(crate) fn socket(data_dir: &Path) -> PathBuf {
 }
 
 /// Listens. Whoever left a socket behind is gone: the store in the same directory is ours.
+///
+/// The socket is made in a directory that only its owner can enter, and moved when only its owner can open it: others
+/// are kept out also of a data directory that they can enter, and at every moment.
 pub(super) fn listen(path: &Path) -> Result<UnixListener, Failure> {
-    let _ = std::fs::remove_file(path);
     let fail = |it: std::io::Error| Failure::failed(format!("cannot listen on {}: {it}", path.display()));
-    let listener = UnixListener::bind(path).map_err(fail)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let only_us = std::fs::Permissions::from_mode(0o700);
+    let private =
+        tempfile::Builder::new().prefix(".up").permissions(only_us).tempdir_in(folder).map_err(fail)?;
+    let draft = private.path().join("s");
+    let listener = UnixListener::bind(&draft).map_err(fail)?;
+    std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+    std::fs::rename(&draft, path).map_err(fail)?;
     Ok(listener)
 }
 
 /// Hands requests to `orders`, until it is dropped.
 pub(super) async fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        tokio::spawn(answer(stream, orders.clone()));
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(answer(stream, orders.clone()))),
+            Err(_) => tokio::time::sleep(AFTER_A_FAILURE).await,
+        }
     }
 }
 
@@ -70,7 +84,7 @@ async fn answer(mut stream: UnixStream, orders: mpsc::Sender<Order>) -> Option<(
     let mut text = String::new();
     BufReader::new(reader.take(MAX_REQUEST)).read_line(&mut text).await.ok()?;
     let (sender, mut lines) = mpsc::unbounded_channel();
-    let wrong = |text: String| Line { text, exit: Some(2) };
+    let wrong = |text: String| Line { text, exit: Some(Exit::Usage.code()) };
     match serde_json::from_str::<Request>(&text).map_err(|it| it.to_string()) {
         Ok(request) => match parse_release(&request.to) {
             Ok(to) => orders.send(Order { to, answer: sender }).await.ok()?,
@@ -84,4 +98,26 @@ async fn answer(mut stream: UnixStream, orders: mpsc::Sender<Order>) -> Option<(
         writer.write_all(text.as_bytes()).await.ok()?;
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_its_owner_can_open_the_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = socket(folder.path());
+        // One that was left behind is replaced.
+        for _ in 0..2 {
+            let _listener = listen(&path).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+            assert!(UnixStream::connect(&path).await.is_ok());
+            let names: Vec<_> =
+                std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+            assert_eq!(names, ["up.sock"]);
+        }
+    }
 }

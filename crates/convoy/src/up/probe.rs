@@ -1,15 +1,48 @@
-//! A client that uses every group and version while servers are rolled, and counts what it is told.
+//! A client that uses every group and version through the common address while servers are rolled, and counts what it
+//! is told.
+//!
+//! # Flow
+//! A pass: several connections, so that every server is asked; what they list, together; then one collection of every
+//! group and version through each of them. A pass is complete when everything was answered.
+//! # Errors
+//! Everything is an error but these:
+//! - 503 with Retry-After: the request is repeated a little later;
+//! - 404 of something that nobody lists any more, as every connection says after it: it went with its last server;
+//! - a connection that had been kept open after an answer, and ends before the first byte of the next one. A server may
+//!   close such a connection at any time, so HTTP lets clients repeat a GET (RFC 9110, 9.2.2), and they do. So does
+//!   the probe, once, and counts it. A new connection that fails, and an answer that breaks off, are errors.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use http::Request;
+use futures_util::future::join_all;
+use http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::cluster::ask;
+use crate::failure::chain;
 
-/// Between two requests.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Between two paths.
+const PAUSE: Duration = Duration::from_millis(2);
+/// A request that takes longer is not answered.
+const LIMIT: Duration = Duration::from_secs(30);
+const PATIENCE: Patience = Patience { later: Duration::from_millis(50), n_later: 40, n_gone: 100 };
+
+/// How often something is tried again.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// Between two tries. Clients wait for as long as Retry-After says.
+    later: Duration,
+    /// After a 503.
+    n_later: usize,
+    /// While servers differ about what has gone.
+    n_gone: usize,
+}
 
 /// What the probe has seen.
 #[derive(Clone, Debug, Default)]
@@ -17,86 +50,358 @@ pub(super) struct Seen {
     pub(super) answers: u64,
     /// 503 with Retry-After: come back later.
     pub(super) later: u64,
-    /// Connections that were cut, which clients repeat.
-    pub(super) cut: u64,
+    /// Requests that were repeated because a connection ended between two of them.
+    pub(super) repeated: u64,
     /// Anything else, by what it was.
     pub(super) errors: BTreeMap<String, u64>,
+    /// How many groups and versions were used in the last pass.
+    pub(super) n_used: usize,
+    /// The number of the pass that was begun last, and of the last one that is complete.
+    pub(super) begun: u64,
+    pub(super) complete: u64,
 }
 
 impl Seen {
     pub(super) fn in_words(&self) -> String {
-        let Self { answers, later, cut, errors } = self;
+        let Self { answers, later, repeated, errors, n_used, begun: _, complete: _ } = self;
         let n: u64 = errors.values().sum();
         let first = errors.keys().next().map_or_else(String::new, |it| format!(" (first: {it})"));
         format!(
-            "{answers} answers, {later} times 503 with Retry-After, {cut} cut connections, {n} errors{first}"
+            "{answers} answers from {n_used} group-versions, {later} times 503 with Retry-After, \
+             {repeated} repeated on a new connection, {n} errors{first}"
         )
     }
+
+    fn error(&mut self, path: &str, what: &str) {
+        *self.errors.entry(format!("{path}: {what}")).or_default() += 1;
+    }
 }
 
-/// Asks until it is dropped.
-pub(super) async fn run(client: kube::Client, seen: Arc<Mutex<Seen>>) {
+/// Makes passes until it is dropped. `connect` makes a client with connections of its own.
+pub(super) async fn run(connect: impl Fn() -> Option<kube::Client>, n_lanes: usize, seen: Arc<Mutex<Seen>>) {
     loop {
-        let paths = paths(&client).await;
-        for path in &paths {
-            let mut outcome = look(&client, path).await;
-            // What went with the last server of a release is not denied: nobody has it, and discovery says so.
-            let is_denied = matches!(&outcome, Err(kube::Error::Api(status)) if status.code == 404);
-            if is_denied && !self::paths(&client).await.contains(path) {
-                outcome = Ok(());
+        let number = {
+            let mut seen = seen.lock();
+            seen.begun += 1;
+            seen.begun
+        };
+        // New connections, so that servers that came back are asked, too.
+        let lane = |_| Some(Lane::new(connect()?, &seen, PATIENCE));
+        let mut lanes = Lanes((0..n_lanes).filter_map(lane).collect());
+        if lanes.pass(&seen).await {
+            seen.lock().complete = number;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    Answer(Vec<u8>),
+    /// 503 with Retry-After, every time.
+    Later,
+    /// 404.
+    Denied(String),
+    /// It was counted as an error.
+    Wrong,
+}
+
+/// Several connections through the common address.
+struct Lanes(Vec<Lane>);
+
+impl Lanes {
+    /// Whether everything was answered by every lane.
+    async fn pass(&mut self, seen: &Mutex<Seen>) -> bool {
+        let Some(roots) = self.roots().await else { return false };
+        let mut is_complete = true;
+        for root in &roots {
+            let Some(documents) = self.get(root, "/apis", root).await else {
+                is_complete = false;
+                continue;
+            };
+            if let Some(name) = documents.iter().find_map(listable) {
+                let path = format!("{root}/{name}?limit=1");
+                is_complete &= self.get(&path, root, &name).await.is_some();
             }
-            note(&mut seen.lock(), path, outcome);
             tokio::time::sleep(PAUSE).await;
         }
-        if paths.is_empty() {
-            tokio::time::sleep(PAUSE).await;
+        seen.lock().n_used = roots.len();
+        is_complete
+    }
+
+    /// Every group and version that anybody lists; nothing if not everybody said.
+    async fn roots(&mut self) -> Option<BTreeSet<String>> {
+        let documents = self.get("/apis", "/", "apis").await?;
+        let mut roots: BTreeSet<String> = documents.iter().flat_map(roots).collect();
+        roots.insert("/api/v1".to_owned());
+        Some(roots)
+    }
+
+    /// What all lanes are told; nothing unless all are. A 404 is one if `name` is still listed in `list`.
+    async fn get(&mut self, path: &str, list: &str, name: &str) -> Option<Vec<Value>> {
+        let told = join_all(self.0.iter_mut().map(|it| it.get(path))).await;
+        let denied = told.iter().find_map(|it| match it {
+            Told::Denied(why) => Some(why.clone()),
+            Told::Answer(_) | Told::Later | Told::Wrong => None,
+        });
+        if let Some(why) = denied
+            && !self.is_gone(list, name).await
+        {
+            self.0.first()?.seen.lock().error(path, &why);
         }
+        let mut documents = Vec::new();
+        for told in told {
+            match told {
+                Told::Answer(bytes) => documents.push(serde_json::from_slice(&bytes).unwrap_or_default()),
+                Told::Denied(_) => {}
+                Told::Later | Told::Wrong => return None,
+            }
+        }
+        Some(documents)
+    }
+
+    /// Whether every lane says, maybe a moment later, that something is not there. Servers do not learn of a departure
+    /// at the same moment; whoever still lists something after a while has it.
+    async fn is_gone(&mut self, list: &str, name: &str) -> bool {
+        let Some(Patience { later, n_gone, .. }) = self.0.first().map(|it| it.patience) else { return false };
+        for _ in 0..n_gone {
+            let told = join_all(self.0.iter_mut().map(|it| it.get(list))).await;
+            let is_without = |told: &Told| match told {
+                Told::Answer(bytes) => !lists(&serde_json::from_slice(bytes).unwrap_or_default(), name),
+                Told::Denied(_) => true,
+                // Nobody knows.
+                Told::Later | Told::Wrong => false,
+            };
+            if told.iter().all(is_without) {
+                return true;
+            }
+            tokio::time::sleep(later).await;
+        }
+        false
     }
 }
 
-/// One collection of every group and version.
-async fn paths(client: &kube::Client) -> Vec<String> {
-    let mut paths = Vec::new();
-    let Ok(groups) = document(client, "/apis").await else { return paths };
-    let versions = groups["groups"].as_array().into_iter().flatten();
-    let versions = versions.flat_map(|it| it["versions"].as_array().into_iter().flatten());
-    let mut roots: Vec<String> =
-        versions.filter_map(|it| it["groupVersion"].as_str().map(|it| format!("/apis/{it}"))).collect();
-    roots.push("/api/v1".to_owned());
-    for root in roots {
-        let Ok(list) = document(client, &root).await else { continue };
-        let mut resources = list["resources"].as_array().into_iter().flatten();
-        let can_list =
-            |it: &&Value| it["verbs"].as_array().is_some_and(|it| it.iter().any(|it| it == "list"));
-        if let Some(name) = resources.find(can_list).and_then(|it| it["name"].as_str()) {
-            paths.push(format!("{root}/{name}?limit=1"));
-        }
+/// One connection at a time.
+struct Lane {
+    client: kube::Client,
+    /// Whether there is a connection that was left open after an answer.
+    is_kept: bool,
+    seen: Arc<Mutex<Seen>>,
+    patience: Patience,
+}
+
+impl Lane {
+    fn new(client: kube::Client, seen: &Arc<Mutex<Seen>>, patience: Patience) -> Self {
+        Self { client, is_kept: false, seen: Arc::clone(seen), patience }
     }
-    paths
-}
 
-async fn document(client: &kube::Client, path: &str) -> Result<Value, ()> {
-    let text = ask(client, "GET", path, Vec::new()).await.map_err(drop)?;
-    serde_json::from_str(&text).map_err(drop)
-}
+    /// Asks until it is told something else than to come back later.
+    async fn get(&mut self, path: &str) -> Told {
+        for _ in 0..self.patience.n_later {
+            match self.ask(path).await {
+                Told::Later => tokio::time::sleep(self.patience.later).await,
+                told => return told,
+            }
+        }
+        Told::Later
+    }
 
-async fn look(client: &kube::Client, path: &str) -> Result<(), kube::Error> {
-    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    client.request_text(request).await.map(drop)
-}
-
-fn note(seen: &mut Seen, path: &str, outcome: Result<(), kube::Error>) {
-    match outcome {
-        Ok(()) => seen.answers += 1,
-        Err(kube::Error::Api(status)) => {
-            let asks_for_time = status.details.as_ref().is_some_and(|it| it.retry_after_seconds > 0);
-            if status.code == 503 && asks_for_time {
+    async fn ask(&mut self, path: &str) -> Told {
+        let was_kept = std::mem::take(&mut self.is_kept);
+        let mut answer = self.send(path).await;
+        if was_kept && matches!(answer, Err(Broken::Cut(_))) {
+            self.seen.lock().repeated += 1;
+            answer = self.send(path).await;
+        }
+        let mut seen = self.seen.lock();
+        let (status, asks_for_time, bytes) = match answer {
+            Ok(Answer { status, asks_for_time, stays, bytes }) => {
+                self.is_kept = stays;
+                (status, asks_for_time, bytes)
+            }
+            Err(Broken::Cut(why) | Broken::Other(why)) => {
+                seen.error(path, &why);
+                return Told::Wrong;
+            }
+        };
+        let text = || format!("{} {}", status.as_u16(), String::from_utf8_lossy(&bytes).trim());
+        match status {
+            it if it.is_success() => {
+                seen.answers += 1;
+                Told::Answer(bytes)
+            }
+            StatusCode::SERVICE_UNAVAILABLE if asks_for_time => {
                 seen.later += 1;
-            } else {
-                let what = format!("{path}: {} {}", status.code, status.message);
-                *seen.errors.entry(what).or_default() += 1;
+                Told::Later
+            }
+            StatusCode::NOT_FOUND => Told::Denied(text()),
+            _ => {
+                seen.error(path, &text());
+                Told::Wrong
             }
         }
-        Err(_) => seen.cut += 1,
+    }
+
+    async fn send(&self, path: &str) -> Result<Answer, Broken> {
+        let request = Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty());
+        let request = request.map_err(|it| Broken::Other(it.to_string()))?;
+        let asked = tokio::time::timeout(LIMIT, async {
+            let response = self.client.send(request).await.map_err(|it| broken(&it))?;
+            let (head, body) = response.into_parts();
+            let bytes = body.collect().await.map_err(|it| Broken::Other(format!("broken off: {it}")))?;
+            Ok(Answer {
+                status: head.status,
+                asks_for_time: head.headers.contains_key(header::RETRY_AFTER),
+                stays: head.headers.get(header::CONNECTION).is_none_or(|it| it != "close"),
+                bytes: bytes.to_bytes().to_vec(),
+            })
+        });
+        asked.await.unwrap_or_else(|_| Err(Broken::Other(format!("no answer within {LIMIT:?}"))))
+    }
+}
+
+struct Answer {
+    status: StatusCode,
+    asks_for_time: bool,
+    /// Whether the connection stays open.
+    stays: bool,
+    bytes: Vec<u8>,
+}
+
+/// Why there is no answer.
+enum Broken {
+    /// The connection ended before the first byte of one.
+    Cut(String),
+    Other(String),
+}
+
+fn broken(error: &kube::Error) -> Broken {
+    let why = chain(error);
+    let mut source: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = source {
+        if let Some(it) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
+            // Whoever cannot even connect is not served.
+            return if it.is_connect() { Broken::Other(why) } else { Broken::Cut(why) };
+        }
+        source = error.source();
+    }
+    Broken::Other(why)
+}
+
+/// The documents of all groups and versions in a list of groups.
+fn roots(groups: &Value) -> Vec<String> {
+    let groups = groups["groups"].as_array().into_iter().flatten();
+    let versions = groups.flat_map(|it| it["versions"].as_array().into_iter().flatten());
+    versions.filter_map(|it| Some(format!("/apis/{}", it["groupVersion"].as_str()?))).collect()
+}
+
+/// The first resource in a list of resources that can be listed.
+fn listable(resources: &Value) -> Option<String> {
+    let mut resources = resources["resources"].as_array()?.iter();
+    let can_list = |it: &&Value| it["verbs"].as_array().is_some_and(|it| it.iter().any(|it| it == "list"));
+    resources.find(can_list)?["name"].as_str().map(str::to_owned)
+}
+
+/// Whether a list of groups or of resources names something.
+fn lists(document: &Value, name: &str) -> bool {
+    let mut resources = document["resources"].as_array().into_iter().flatten();
+    roots(document).iter().any(|it| it == name) || resources.any(|it| it["name"] == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::VecDeque, convert::Infallible};
+
+    use http::Response;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Code, a header, and the body.
+    type Scripted = (u16, &'static str, Value);
+
+    /// Answers what it was told to, in order, and 200 after that.
+    fn lanes(scripts: &[&[Scripted]]) -> (Lanes, Arc<Mutex<Seen>>) {
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let lane = |script: &&[Scripted]| {
+            let script: Arc<Mutex<VecDeque<Scripted>>> =
+                Arc::new(Mutex::new(script.iter().cloned().collect()));
+            let service = tower::service_fn(move |_: Request<Body>| {
+                let next = script.lock().pop_front().unwrap_or((200, "", json!({})));
+                async move {
+                    let mut response = Response::builder().status(next.0);
+                    if !next.1.is_empty() {
+                        response = response.header(next.1, "1");
+                    }
+                    Ok::<_, Infallible>(response.body(Body::from(next.2.to_string().into_bytes())).unwrap())
+                }
+            });
+            let patience = Patience { later: Duration::from_millis(1), n_later: 3, n_gone: 4 };
+            Lane::new(kube::Client::new(service, "default"), &seen, patience)
+        };
+        (Lanes(scripts.iter().map(lane).collect()), Arc::clone(&seen))
+    }
+
+    const NO: (u16, &str) = (404, "");
+
+    fn listing(names: &[&str]) -> Scripted {
+        let resources: Vec<Value> =
+            names.iter().map(|it| json!({"name": it, "verbs": ["get", "list"]})).collect();
+        (200, "", json!({"resources": resources}))
+    }
+
+    async fn get(scripts: &[&[Scripted]]) -> Seen {
+        let (mut lanes, seen) = lanes(scripts);
+        let _ = lanes.get("/apis/apps/v1/deployments?limit=1", "/apis/apps/v1", "deployments").await;
+        seen.lock().clone()
+    }
+
+    #[tokio::test]
+    async fn only_503_with_retry_after_may_be_repeated() {
+        let later = (503, "retry-after", json!({}));
+        let seen = get(&[&[later.clone(), later]]).await;
+        assert_eq!((seen.later, seen.answers, seen.errors.len()), (2, 1, 0));
+        for code in [503, 500, 429, 403] {
+            let seen = get(&[&[(code, "", json!({}))]]).await;
+            assert_eq!((seen.later, seen.errors.len()), (0, 1), "{code}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_lists_is_not_denied() {
+        let no = (NO.0, NO.1, json!({}));
+        let seen = get(&[&[no.clone(), no.clone()], &[listing(&[]), listing(&["pods"])]]).await;
+        assert!(seen.errors.is_empty(), "{seen:?}");
+        // The other one has yet to learn of the departure.
+        let seen = get(&[
+            &[no.clone(), no.clone(), no.clone()],
+            &[listing(&[]), listing(&["deployments"]), listing(&[])],
+        ])
+        .await;
+        assert!(seen.errors.is_empty(), "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn what_anybody_lists_is_denied_wrongly() {
+        let no = (NO.0, NO.1, json!({}));
+        let listed = vec![listing(&["deployments"]); 1_000];
+        let seen = get(&[&vec![no.clone(); 1_000], &listed]).await;
+        assert_eq!(seen.errors.len(), 1, "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn a_404_is_not_excused_by_a_list_that_cannot_be_had() {
+        let no = (NO.0, NO.1, json!({}));
+        let broken = vec![(503, "retry-after", json!({})); 1_000];
+        let seen = get(&[&vec![no.clone(); 1_000], &[&[listing(&[])], &broken[..]].concat()]).await;
+        assert_eq!(seen.errors.len(), 1, "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn a_pass_in_which_discovery_fails_is_not_complete() {
+        let (mut lanes, seen) = lanes(&[&[(500, "", json!({}))]]);
+        assert!(!lanes.pass(&seen).await);
+        assert_eq!(seen.lock().errors.len(), 1);
     }
 }

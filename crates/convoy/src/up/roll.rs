@@ -1,4 +1,7 @@
 //! Rolls the servers of `convoy up` to another release, one by one, and tells how it goes.
+//!
+//! After each server everything waits until the probe client has used every group and version in that mixture of
+//! releases. What is told meanwhile is made in `view`, what the probe counts in `probe`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +14,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{
     control::Line,
     probe::{self, Seen},
-    ships::Ships,
+    servers::Servers,
+    view::Look,
 };
 use crate::{
     check,
@@ -21,7 +25,10 @@ use crate::{
 
 /// How long it may take until everything is agreed on and migrated after the last server.
 const SETTLE_WITHIN: Duration = Duration::from_secs(120);
-const LOOK: Duration = Duration::from_millis(500);
+/// How long the probe may take for one pass.
+const PROBE_WITHIN: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(200);
+const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
 
 /// Tells whoever asked; they may have gone.
 pub(super) struct Teller(pub(super) UnboundedSender<Line>);
@@ -31,26 +38,23 @@ impl Teller {
         let _ = self.0.send(Line { text: text.into(), exit: None });
     }
 
-    fn end(&self, text: impl Into<String>, exit: Exit) {
-        let code = match exit {
-            Exit::Ok => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-            Exit::Unsafe => 3,
-            Exit::Unknown => 4,
-        };
-        let _ = self.0.send(Line { text: text.into(), exit: Some(code) });
+    pub(super) fn end(&self, text: impl Into<String>, exit: Exit) {
+        let _ = self.0.send(Line { text: text.into(), exit: Some(exit.code()) });
     }
 }
 
-/// Rolls, and says how it ended. `through` reaches the servers as clients do.
-pub(super) async fn roll(ships: &mut Ships, to: Release, through: kube::Client, teller: &Teller) {
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let probe = tokio::spawn(probe::run(through, Arc::clone(&seen)));
-    let ended = steps(ships, to, teller, &seen).await;
+/// Rolls, and says how it ended. `through` makes clients that reach the servers as everybody does.
+pub(super) async fn roll(servers: &mut Servers, to: Release, through: kube::Config, teller: &Teller) {
+    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let connect = move || kube::Client::try_from(through.clone()).ok();
+    let probe = tokio::spawn(probe::run(connect, servers.len(), Arc::clone(&seen)));
+    let mut rollout =
+        Rollout { n_proxied: servers.n_rerouted(), servers, teller, seen: &seen, last: Look::default() };
+    let ended = rollout.steps(to).await;
+    let n_proxied = rollout.n_proxied();
     probe.abort();
     let seen = seen.lock().clone();
-    let told = format!("the probe client saw {}", seen.in_words());
+    let told = format!("{n_proxied} requests were proxied; the probe client saw {}", seen.in_words());
     match ended {
         Ok(()) if seen.errors.is_empty() => teller.end(format!("rolled to {to}; {told}"), Exit::Ok),
         Ok(()) => teller.end(format!("rolled to {to}, but {told}"), Exit::Failed),
@@ -58,96 +62,114 @@ pub(super) async fn roll(ships: &mut Ships, to: Release, through: kube::Client, 
     }
 }
 
-async fn steps(ships: &mut Ships, to: Release, teller: &Teller, seen: &Mutex<Seen>) -> Result<(), Failure> {
-    check(ships, to, teller).await?;
-    for at in 0..ships.len() {
-        let (name, before) = (ships.name(at), ships.release(at));
-        if before == to {
-            teller.say(format!("{name} is at {to} already"));
-            continue;
+struct Rollout<'a> {
+    servers: &'a mut Servers,
+    teller: &'a Teller,
+    seen: &'a Mutex<Seen>,
+    last: Look,
+    /// How many requests had been proxied before.
+    n_proxied: u64,
+}
+
+impl Rollout<'_> {
+    async fn steps(&mut self, to: Release) -> Result<(), Failure> {
+        self.check(to).await?;
+        // What is there already is no news.
+        self.last = self.look().await?;
+        self.probed().await?;
+        for at in 0..self.servers.len() {
+            let (name, before) = (self.servers.name(at), self.servers.release(at));
+            if before == to && self.servers.runs(at) {
+                self.teller.say(format!("{name} is at {to} already"));
+                continue;
+            }
+            self.teller.say(format!("{name}: {before} -> {to}"));
+            let away = self.servers.replace(at, to).await?;
+            self.teller.say(format!("{name} is ready as {to} after {} ms", away.as_millis()));
+            self.probed().await?;
+            let n_proxied = self.n_proxied();
+            let told = self.seen.lock().in_words();
+            self.teller.say(format!("  {n_proxied} requests proxied; probe: {told}"));
         }
-        teller.say(format!("{name}: {before} -> {to}"));
-        let away = ships.replace(at, to).await?;
-        teller.say(format!("{name} is ready as {to} after {} ms", away.as_millis()));
-        let held = held_back(ships);
-        if !held.is_empty() {
-            let more = held.len().saturating_sub(5);
-            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            teller.say(format!(
-                "  not all write the same, or what the newest prefers: {}{more}",
-                held[..held.len().min(5)].join(", ")
-            ));
-        }
-        teller.say(format!("  probe: {}", seen.lock().in_words()));
+        self.settle().await?;
+        self.probed().await
     }
-    settle(ships, teller).await
-}
 
-/// Refuses a release that could not read what is stored.
-async fn check(ships: &Ships, to: Release, teller: &Teller) -> Result<(), Failure> {
-    let Some(server) = ships.any() else { return Err(Failure::failed("no server runs")) };
-    let text = ask(&server.client(), "GET", "/convoy/census", Vec::new()).await?;
-    let census: CensusView = serde_json::from_str(&text).map_err(|it| Failure::because(&it))?;
-    let found = check::to(to, &census, &server.status())?;
-    if !found.is_safe {
-        return Err(Failure::unsafe_to(format!("not safe: {}", found.reasons.join("; "))));
+    /// Refuses a release that could not read what is stored.
+    async fn check(&self, to: Release) -> Result<(), Failure> {
+        let Some(server) = self.servers.any() else { return Err(Failure::failed("no server runs")) };
+        let found = check::to(to, &self.census().await?, &server.status())?;
+        if !found.is_safe {
+            return Err(Failure::unsafe_to(format!("not safe: {}", found.reasons.join("; "))));
+        }
+        self.teller.say(found.reasons.join("; "));
+        Ok(())
     }
-    teller.say(found.reasons.join("; "));
-    Ok(())
-}
 
-/// Resources that are not written as every server would like to.
-fn held_back(ships: &Ships) -> Vec<String> {
-    let Some(server) = ships.any() else { return Vec::new() };
-    let status = server.status();
-    let is_held = |it: &&station::view::ResourceView| {
-        // What nobody serves any more is nobody's to agree on.
-        let mut wishes = it.servers.iter().map(|it| &it.preferred_version);
-        !it.servers.is_empty()
-            && (it.common_encoding_version.is_none()
-                || wishes.any(|wish| Some(wish) != it.selected_version.as_ref()))
-    };
-    status.resources.iter().filter(is_held).map(|it| it.resource.clone()).collect()
-}
-
-/// Waits until everything is agreed on and migrated.
-async fn settle(ships: &Ships, teller: &Teller) -> Result<(), Failure> {
-    let begin = ships.clock().monotonic();
-    let elapsed = || ships.clock().monotonic().saturating_sub(begin);
-    let mut last = String::new();
-    loop {
-        let held = held_back(ships);
-        let migrating = migrating(ships).await;
-        if held.is_empty() && migrating.is_empty() {
-            teller
-                .say(format!("all resources are agreed on and migrated after {} ms", elapsed().as_millis()));
-            return Ok(());
+    /// Waits until the probe has used everything since now.
+    async fn probed(&mut self) -> Result<(), Failure> {
+        let since = self.seen.lock().begun;
+        let begin = self.elapsed();
+        while self.seen.lock().complete <= since {
+            if self.elapsed().saturating_sub(begin) > PROBE_WITHIN {
+                let why = format!("the probe could not use everything within {PROBE_WITHIN:?}");
+                return Err(Failure::unsafe_to(why));
+            }
+            tokio::time::sleep(LOOK).await;
+            // Who cannot be asked now is asked again.
+            let _ = self.tell().await;
         }
-        let now = format!(
-            "{} resources are not agreed on, {} are migrated: {}",
-            held.len(),
-            migrating.len(),
-            migrating.join(", ")
-        );
-        if now != last {
-            teller.say(format!("  {now}"));
-            last = now;
-        }
-        if elapsed() > SETTLE_WITHIN {
-            return Err(Failure::unsafe_to(format!("after {SETTLE_WITHIN:?}: {last}")));
-        }
-        tokio::time::sleep(LOOK).await;
+        Ok(())
     }
-}
 
-/// The resources whose objects are being migrated.
-async fn migrating(ships: &Ships) -> Vec<String> {
-    let Some(server) = ships.any() else { return Vec::new() };
-    let path = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
-    let Ok(text) = ask(&server.client(), "GET", path, Vec::new()).await else { return Vec::new() };
-    let list: Value = serde_json::from_str(&text).unwrap_or_default();
-    let is_open =
-        |it: &&Value| !matches!(it["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Aborted"));
-    let open = list["items"].as_array().into_iter().flatten().filter(is_open);
-    open.filter_map(|it| it["spec"]["resource"]["resource"].as_str().map(str::to_owned)).collect()
+    /// Waits until everything is agreed on and migrated.
+    async fn settle(&mut self) -> Result<(), Failure> {
+        let begin = self.elapsed();
+        loop {
+            let told = self.tell().await;
+            let took = self.elapsed().saturating_sub(begin);
+            if told.is_ok() && self.last.is_settled() {
+                let took = took.as_millis();
+                self.teller.say(format!("all resources are agreed on and migrated after {took} ms"));
+                return Ok(());
+            }
+            if took > SETTLE_WITHIN {
+                told?;
+                let what = self.last.unsettled();
+                return Err(Failure::unsafe_to(format!("after {SETTLE_WITHIN:?}: {what}")));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Says what has changed since the last time.
+    async fn tell(&mut self) -> Result<(), Failure> {
+        let look = self.look().await?;
+        for line in look.news(&self.last) {
+            self.teller.say(format!("  {line}"));
+        }
+        self.last = look;
+        Ok(())
+    }
+
+    async fn look(&self) -> Result<Look, Failure> {
+        let Some(server) = self.servers.any() else { return Err(Failure::failed("no server runs")) };
+        let migrations = ask(&server.client(), "GET", MIGRATIONS, Vec::new()).await?;
+        let migrations: Value = serde_json::from_str(&migrations).map_err(|it| Failure::because(&it))?;
+        Ok(Look::of(&server.status(), &migrations, &self.census().await?, &self.servers.names()))
+    }
+
+    async fn census(&self) -> Result<CensusView, Failure> {
+        let Some(server) = self.servers.any() else { return Err(Failure::failed("no server runs")) };
+        let text = ask(&server.client(), "GET", "/convoy/census", Vec::new()).await?;
+        serde_json::from_str(&text).map_err(|it| Failure::because(&it))
+    }
+
+    fn n_proxied(&self) -> u64 {
+        self.servers.n_rerouted().saturating_sub(self.n_proxied)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.servers.clock().monotonic()
+    }
 }

@@ -51,12 +51,30 @@ fn help_explains_every_flag() {
 
 #[test]
 fn the_page_of_flags_is_what_the_binary_says() {
-    let output = Command::new(BINARY).args(["serve", "--help"]).env_remove("COLUMNS").output().unwrap();
-    let help: Vec<_> =
-        String::from_utf8_lossy(&output.stdout).lines().map(|it| it.trim_end().to_owned()).collect();
-    let help = help.join("\n");
     let page = include_str!("../../../../docs/flags.md");
-    assert!(page.contains(&help), "docs/flags.md is out of date: run `cargo xtask flags`");
+    let mut commands = vec![Vec::new()];
+    let mut n_sections = 0;
+    while let Some(command) = commands.pop() {
+        let mut asked = Command::new(BINARY);
+        let output = asked.args(&command).arg("--help").env_remove("COLUMNS").output().unwrap();
+        let help: String = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(|it| format!("{}\n", it.trim_end()))
+            .collect();
+        let section = format!(
+            "\n## {}\n\n```text\n{help}```\n",
+            [&["convoy".to_owned()], &command[..]].concat().join(" ")
+        );
+        assert!(page.contains(&section), "docs/flags.md is out of date: run `cargo xtask flags`\n{section}");
+        n_sections += 1;
+        let listed = help.lines().skip_while(|it| *it != "Commands:").skip(1).take_while(|it| !it.is_empty());
+        for line in listed.filter(|it| it.starts_with("  ") && !it.starts_with("   ")) {
+            let name = line.split_whitespace().next().unwrap().to_owned();
+            commands.push([&command[..], &[name]].concat());
+        }
+    }
+    assert!(n_sections > 12, "{n_sections}");
+    assert_eq!(page.matches("\n## ").count(), n_sections, "docs/flags.md has commands that are no more");
 }
 
 #[test]

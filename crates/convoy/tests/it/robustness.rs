@@ -71,6 +71,39 @@ mod etcd {
     }
 }
 
+/// `convoy rollout` from 1.33 to 1.36 one release at a time and back: clients of the common address see nothing worse than
+/// 503 with Retry-After, and every promise is kept. `cargo xtask soak rollout` goes all the way, ten times.
+mod rollouts {
+    use anyhow::Result;
+    use testkit::{
+        etcd::{self, Etcd},
+        tools,
+    };
+
+    use super::{cluster::Cluster, ledger::SINCE_33, run::Run};
+
+    const THERE_AND_BACK: &[u16] = &[34, 35, 36, 35, 34, 33];
+    const A_STEP_AND_BACK: &[u16] = &[34, 33];
+
+    async fn roll(name: &'static str, cluster: Cluster) -> Result<()> {
+        let minors = if tools::is_soak() { THERE_AND_BACK } else { A_STEP_AND_BACK };
+        Run::start_with(SINCE_33, name, cluster).await?.roll(minors, tools::rounds(1)).await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn there_and_back_under_load_on_the_embedded_store() -> Result<()> {
+        roll("embedded, rollouts", Cluster::behind_one_address(None).await?).await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn there_and_back_under_load_on_etcd() -> Result<()> {
+        if etcd::is_missing() {
+            return Ok(());
+        }
+        roll("etcd, rollouts", Cluster::behind_one_address(Some(Etcd::start().await?)).await?).await
+    }
+}
+
 /// What all this is worth: the same servers and faults, with and without the fence.
 mod fence {
     use anyhow::{Result, bail, ensure};

@@ -4,6 +4,7 @@ mod rolls;
 
 use std::{
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Output, Stdio},
 };
@@ -14,18 +15,17 @@ use serde_json::{Value, json};
 
 use crate::fixture::BINARY;
 
-/// A `convoy up` that is ready; killed when it is dropped.
-struct Up(Child);
+/// A `convoy up` that is ready, and the first line of what it said; killed when it is dropped.
+struct Up(Child, String);
 
 impl Up {
     fn start(data: &Path, port: u16, args: &[&str]) -> Self {
         let mut command = Command::new(BINARY);
         command.args(["up", "--data-dir"]).arg(data).args(["--secure-port", &port.to_string()]).args(args);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary must start");
-        let said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = said.map_while(Result::ok).find(|it| it.starts_with("Convoy is ready"));
-        assert!(ready.is_some(), "it ended before it was ready");
-        Self(child)
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let ready = said.find(|it| it.starts_with("Convoy is ready"));
+        Self(child, ready.expect("it must not end before it is ready"))
     }
 
     fn stop(mut self) {
@@ -44,6 +44,17 @@ impl Drop for Up {
 fn rollout(data: &Path, to: &str) -> Output {
     let mut command = Command::new(BINARY);
     command.args(["rollout", "--to", to, "--data-dir"]).arg(data).output().unwrap()
+}
+
+/// Exit code, and all that was said.
+fn said(output: &Output) -> (Option<i32>, String) {
+    let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+/// Who may do what with a file.
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 async fn client(data: &Path, context: &str) -> Client {
@@ -82,21 +93,31 @@ async fn servers_are_rolled_forth_and_back_and_keep_what_they_had() {
         .unwrap();
     through.request::<Value>(request).await.unwrap();
 
-    for (to, minor) in [("1.36", "36"), ("1.35", "35")] {
-        let said = rollout(&data, to);
-        let page = String::from_utf8_lossy(&said.stdout).into_owned();
-        assert_eq!(said.status.code(), Some(0), "{page} {}", String::from_utf8_lossy(&said.stderr));
-        for text in
-            ["convoy-0: ", "convoy-2 is ready as ", "all resources are agreed on and migrated", " 0 errors"]
-        {
+    // Everything that is needed was read at the start.
+    std::fs::rename(data.join("admin.kubeconfig"), data.join("kept")).unwrap();
+    for (to, minor) in [("1.36", "36"), ("1.34", "34")] {
+        let (code, page) = said(&rollout(&data, to));
+        assert_eq!(code, Some(0), "{page}");
+        for text in [
+            "convoy-0: ",
+            "convoy-2 is ready as ",
+            "held back: deviceclasses.resource.k8s.io",
+            "(waiting for the votes of convoy-2)",
+            "migration of deviceclasses.resource.k8s.io: Succeeded",
+            " requests proxied; probe: ",
+            "all resources are agreed on and migrated",
+        ] {
             assert!(page.contains(text), "{text:?} in {page}");
         }
-        let through = client(&data, "convoy").await;
+        let last = page.lines().last().unwrap();
+        assert!(last.starts_with("rolled to ") && last.ends_with(" 0 errors"), "{page}");
+        let (code, page) = said(&rollout(&data, to));
+        assert!(code == Some(0) && page.contains(&format!("convoy-1 is at {to} already")), "{page}");
         assert_eq!(get(&through, "/version").await["minor"], minor);
     }
     up.stop();
 
-    let up = Up::start(&data, 28_443, &["--emulated-version", "1.35", "--servers", "1"]);
+    let up = Up::start(&data, 28_443, &["--emulated-version", "1.34", "--servers", "1"]);
     let maps: Api<ConfigMap> = Api::namespaced(client(&data, "convoy-0").await, "default");
     assert!(maps.get_opt("kept").await.unwrap().is_some());
     up.stop();
@@ -110,4 +131,65 @@ fn without_a_control_plane_nothing_is_rolled() {
     let why = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(why.contains("no `convoy up` answers at "), "{why}");
     assert_eq!(rollout(folder.path(), "1.99").status.code(), Some(2));
+}
+
+/// Two servers, on purpose: what the store can do is there whoever is asked.
+#[tokio::test]
+async fn a_control_plane_is_copied_while_it_runs_and_is_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    // As somebody may have made it.
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let up = Up::start(&data, 28_643, &["--servers", "2"]);
+    assert!(up.1.contains(&format!("it keeps everything in {}.", data.display())), "{}", up.1);
+    assert_eq!((mode(&data), mode(&data.join("up.sock"))), (0o700, 0o600));
+    let copy = folder.path().join("copy");
+    let mut save = Command::new(BINARY);
+    save.args(["snapshot", "save"]).arg(&copy).arg("--data-dir").arg(&data);
+    let (code, page) = said(&save.output().unwrap());
+    assert_eq!(code, Some(0), "{page}");
+    let again = folder.path().join("again");
+    let mut restore = Command::new(BINARY);
+    restore.args(["snapshot", "restore"]).arg(&copy).arg("--data-dir").arg(&again);
+    let (code, page) = said(&restore.output().unwrap());
+    assert_eq!(code, Some(0), "{page}");
+    up.stop();
+}
+
+#[tokio::test]
+async fn what_is_ephemeral_can_be_rolled_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (unused, kubeconfig) = (folder.path().join("unused"), folder.path().join("admin.kubeconfig"));
+    let mut command = Command::new(BINARY);
+    command.env("TMPDIR", folder.path()).args(["up", "--ephemeral", "--servers=2", "--secure-port=28843"]);
+    command.arg("--data-dir").arg(&unused).arg("--write-kubeconfig").arg(&kubeconfig);
+    let mut up = Up(command.stdout(Stdio::piped()).spawn().unwrap(), String::new());
+    let lines = BufReader::new(up.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let page: Vec<String> = lines.take_while(|it| !it.starts_with("Ctrl-C")).collect();
+    assert!(page[0].ends_with("; it keeps everything in memory."), "{page:?}");
+    let data = page.iter().find_map(|it| Some(it.split_once("--data-dir ")?.1)).expect("it says how to roll");
+    let data = Path::new(data).to_owned();
+    assert!(data.starts_with(folder.path()) && mode(&data) == 0o700);
+    let through = client(folder.path(), "convoy").await;
+    let maps: Api<ConfigMap> = Api::namespaced(through.clone(), "default");
+    let map = ConfigMap {
+        metadata: kube::core::ObjectMeta { name: Some("kept".to_owned()), ..Default::default() },
+        ..Default::default()
+    };
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    let (code, said) = said(&rollout(&data, "1.35"));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(maps.get_opt("kept").await.unwrap().is_some(), "as long as it runs");
+    up.stop();
+    assert!(!data.exists() && !unused.exists());
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["admin.kubeconfig"]);
+}
+
+#[test]
+fn what_is_ephemeral_is_not_in_etcd() {
+    let mut command = Command::new(BINARY);
+    command.args(["up", "--ephemeral", "--etcd-servers=http://127.0.0.1:1"]);
+    assert_eq!(command.output().unwrap().status.code(), Some(2));
 }

@@ -12,6 +12,8 @@ use crate::chain::Exchange;
 #[derive(Debug)]
 pub(super) struct PeerSeries {
     rerouted: Family<Rerouted, Counter>,
+    /// The sum of the above.
+    all_rerouted: Counter,
     errors: Family<ProxyError, Counter>,
     sync_errors: Family<SyncError, Counter>,
     made: Counter,
@@ -62,6 +64,7 @@ impl PeerSeries {
         }
         Self {
             rerouted,
+            all_rerouted: Counter::default(),
             errors: family(
                 r,
                 "apiserver_peer_proxy_errors",
@@ -93,6 +96,12 @@ impl Metrics {
     pub(crate) fn rerouted(&self, exchange: &Exchange, code: u16) {
         let [group, version, resource] = labels(exchange);
         self.peers.rerouted.get_or_create(&Rerouted { code, group, version, resource }).inc();
+        self.peers.all_rerouted.inc();
+    }
+
+    /// How many requests another server was asked to answer.
+    pub fn n_rerouted(&self) -> u64 {
+        self.peers.all_rerouted.get()
     }
 
     /// No server could be asked: `endpoint_resolution` or `proxy_transport`.

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 use super::{
     cluster::{Cluster, Gauge},
-    ledger::{Denial, KINDS, Ledger, VALUE, read},
+    ledger::{Denial, Ledger, N_KINDS, VALUE, read},
 };
 
 /// How many write, and what.
@@ -37,16 +37,24 @@ pub struct Traffic {
     kinds: Range<usize>,
     /// So many objects of each kind are fought over.
     keys: usize,
+    /// Nothing goes wrong: every request is answered, if only by 503 with Retry-After.
+    is_calm: bool,
 }
 
 /// Everything, and few objects, so that writers meet.
-pub const USUAL: Traffic = Traffic { writers: 4, kinds: 0..KINDS.len(), keys: 4 };
+pub const USUAL: Traffic = Traffic { writers: 4, kinds: 0..N_KINDS, keys: 4, is_calm: false };
 
 /// Many writers of device classes, so that whoever falls asleep does so with some of them under way.
-pub const CLASSES: Traffic = Traffic { writers: 10, kinds: 1..2, keys: 12 };
+pub const CLASSES: Traffic = Traffic { writers: 10, kinds: 1..2, keys: 12, is_calm: false };
+
+/// As usual, while servers are rolled and nothing else happens.
+pub const ROLLED: Traffic = Traffic { is_calm: true, ..USUAL };
 
 /// A resource that one server does not serve: it has to ask another one.
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+/// What 1.33 does not serve.
+const SEASONAL: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 
 /// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +64,8 @@ enum Role {
     Lister,
     /// Asks for what not every server has.
     Prober,
+    /// Writes what not every release has. Nobody judges what it is told, but what is stored.
+    Seasonal,
 }
 
 /// Clients that are at work until they are told to stop.
@@ -75,6 +85,7 @@ impl Crowd {
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
         let mut roles = vec![Role::Reader, Role::Lister, Role::Prober];
+        roles.extend(traffic.is_calm.then_some(Role::Seasonal));
         roles.extend((0..traffic.writers).map(|_| Role::Writer));
         for (number, role) in (0..).zip(roles) {
             let client = Crew {
@@ -123,6 +134,7 @@ impl Role {
             Role::Reader => "reader",
             Role::Lister => "lister",
             Role::Prober => "prober",
+            Role::Seasonal => "seasonal",
         }
     }
 }
@@ -135,6 +147,7 @@ impl Crew {
                 Role::Reader => self.read().await,
                 Role::Lister => self.list().await,
                 Role::Prober => self.probe().await,
+                Role::Seasonal => self.season().await,
             }
             let pause = self.random.random_range(5..50);
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -170,7 +183,7 @@ impl Crew {
     }
 
     async fn act(&mut self, key: (usize, String), action: Action) {
-        let (kind, name) = (&KINDS[key.0], &key.1);
+        let (kind, name) = (self.ledger.kinds[key.0], &key.1);
         let (server, client) = self.client();
         let path = format!("{}/{name}", kind.collection);
         self.announce(&key, &action);
@@ -190,12 +203,27 @@ impl Crew {
             Action::Delete => client.delete(&path).await,
         };
         let answered = self.ledger.now();
+        self.expect_calm(verb(&action), &path, &answer);
         let outcome = self.outcome(&action, &path, answer);
         self.learn(&key, &action, &outcome);
         self.ledger.count(self.role.name(), verb(&action));
         let who = format!("client {} at server {server}", self.number);
         let op = Op { who, asked, answered, action, outcome };
         self.ledger.books.lock().ops.entry(key).or_default().push(op);
+    }
+
+    /// Where nothing goes wrong, there is an answer, and 503 with Retry-After is the worst.
+    fn expect_calm(&self, verb: &str, path: &str, answer: &Result<Answer>) {
+        let why = match answer {
+            _ if !self.traffic.is_calm => return,
+            Ok(answer) if answer.status == 503 && answer.headers.contains_key("retry-after") => return,
+            Ok(answer) if answer.status != 429 && answer.status.as_u16() < 500 => return,
+            Ok(answer) => format!("{} {}", answer.status, answer.text()),
+            // What it did is read from the store.
+            Err(error) if was_idle(error) => return self.ledger.count(self.role.name(), "closed while idle"),
+            Err(error) => format!("no answer: {error:#}"),
+        };
+        self.ledger.fault(format!("{verb} {path}: {why}"));
     }
 
     /// A value is known to have been tried before anybody can see it.
@@ -266,8 +294,9 @@ impl Crew {
         let (kind, _) = self.pick();
         let (server, client) = self.client();
         let asked = self.ledger.now();
-        let answer = client.get(KINDS[kind].collection).await;
+        let answer = client.get(self.ledger.kinds[kind].collection).await;
         let answered = self.ledger.now();
+        self.expect_calm("list", self.ledger.kinds[kind].collection, &answer);
         let code = answer.as_ref().map_or(0, |it| it.status.as_u16());
         *self.ledger.books.lock().codes.entry(code).or_default() += 1;
         self.ledger.count(self.role.name(), "list");
@@ -292,6 +321,7 @@ impl Crew {
         let (server, client) = self.client();
         let from = self.revision().await;
         let answer = client.get(JOBS).await;
+        self.expect_calm("list", JOBS, &answer);
         let code = answer.as_ref().map_or(0, |it| it.status.as_u16());
         self.ledger.count(self.role.name(), if code == 200 { "served" } else { "not served" });
         let Ok(answer) = answer else { return };
@@ -305,6 +335,22 @@ impl Crew {
             let text = format!("server {server} denied {JOBS}: {}", answer.text());
             self.ledger.books.lock().denials.push(Denial { from, to, text });
         }
+    }
+
+    /// Makes a device class, and removes it every other time.
+    async fn season(&mut self) {
+        let (_, client) = self.client();
+        self.n_values += 1;
+        let name = format!("seasonal-{}", self.n_values / 2 % 20);
+        let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
+            "metadata": {"name": name}, "spec": {}});
+        let answer = match self.n_values % 2 {
+            0 => client.post(SEASONAL, &class).await,
+            _ => client.delete(&format!("{SEASONAL}/{name}")).await,
+        };
+        self.expect_calm("write", SEASONAL, &answer);
+        let is_made = answer.is_ok_and(|it| it.status.is_success());
+        self.ledger.count(self.role.name(), if is_made { "done" } else { "not done" });
     }
 
     /// The store's revision, where it can be asked past the servers.
@@ -330,6 +376,13 @@ fn value(action: &Action) -> Option<&str> {
         Action::Create(value) | Action::Update { value, .. } | Action::Patch(value) => Some(value),
         Action::Read | Action::Delete => None,
     }
+}
+
+/// Whether a connection ended before the first byte of an answer. A server may close one that is idle at any time, HTTP/1.1
+/// has no other way, and a request may be on its way at that moment. A new connection that fails is something else, and
+/// so is an answer that breaks off.
+fn was_idle(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<hyper_util::client::legacy::Error>().is_some_and(|it| !it.is_connect())
 }
 
 /// A 404 that names no object says that there is no such resource.

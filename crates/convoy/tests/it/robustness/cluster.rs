@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Result;
 use parking_lot::RwLock;
 use store::SharedStore;
-use testkit::tools;
+use testkit::{etcd::Etcd, tools};
 
 use super::{
     control_plane::{self, ControlPlane},
@@ -38,6 +38,11 @@ impl Cluster {
 
     pub async fn control_plane() -> Result<Self> {
         Ok(Self::ControlPlane(Box::new(ControlPlane::start().await?)))
+    }
+
+    /// A control plane at 1.33 whose clients use its common address; on etcd, or on its own store.
+    pub async fn behind_one_address(etcd: Option<Etcd>) -> Result<Self> {
+        Ok(Self::ControlPlane(Box::new(ControlPlane::behind_one_address(etcd).await?)))
     }
 
     pub async fn seams(ground: Ground, fence: Fence) -> Result<Self> {

@@ -13,6 +13,7 @@ pub struct Doors {
     doors: Vec<Balancer>,
     ca: Vec<u8>,
     key: Key,
+    patience: Duration,
 }
 
 /// Who clients are: administrators.
@@ -28,7 +29,12 @@ impl Doors {
         for port in ports {
             doors.push(Balancer::start(vec![*port]).await?);
         }
-        Ok(Self { doors, ca, key })
+        Ok(Self { doors, ca, key, patience: PATIENCE })
+    }
+
+    /// Clients wait longer, where an answer that is lost is a fault.
+    pub fn be_patient(&mut self) {
+        self.patience = Duration::from_secs(30);
     }
 
     /// A client for each server, with connections of its own.
@@ -42,7 +48,7 @@ impl Doors {
             Key::Token => Client::new(&url, &self.ca, Some(ADMIN_TOKEN)),
             Key::Certificate(certificate, key) => Client::with_certificate(&url, &self.ca, certificate, key),
         };
-        client.expect("the keys of a running server must be usable").with_patience(PATIENCE)
+        client.expect("the keys of a running server must be usable").with_patience(self.patience)
     }
 
     pub fn len(&self) -> usize {

@@ -13,6 +13,8 @@ pub enum Fault {
     Stop(usize),
     /// Stopped, and started as another release.
     Roll(usize, u16),
+    /// All servers, one after the other, by `convoy rollout`, which must see no error; waited for.
+    Rollout(u16),
     /// Stopped in its tracks.
     Sleep(usize),
     /// The same at the moment its next write is about to be sent to the store.
@@ -159,6 +161,20 @@ pub fn sleepers(seed: u64, n_cycles: usize) -> Vec<Step> {
     steps
 }
 
+/// One rollout after the other. Before each, people move the storage version of the widgets, so that something is
+/// migrated at every step.
+pub fn rollouts(seed: u64, minors: &[u16]) -> Vec<Step> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut steps = Vec::new();
+    for (n, minor) in (0..).zip(minors) {
+        let at = Duration::from_secs(n);
+        let (flip, _) = Kind::Flip.draw(&mut random);
+        steps.push(Step { at, turn: Turn::Begin(flip) });
+        steps.push(Step { at: at + millis(&mut random, 0..900), turn: Turn::Begin(Fault::Rollout(*minor)) });
+    }
+    steps
+}
+
 fn millis(random: &mut StdRng, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(random.random_range(range))
 }
@@ -227,7 +243,8 @@ impl Fault {
             | Fault::SlowStore(n, _)
             | Fault::ClockSet(n, _)
             | Fault::ClockLeap(n, _) => Some(*n),
-            Fault::CutClients(_)
+            Fault::Rollout(_)
+            | Fault::CutClients(_)
             | Fault::Flip(_)
             | Fault::LeaderKilled
             | Fault::LeaderAsleep
@@ -242,6 +259,7 @@ impl Fault {
             Fault::Kill(_) => "kill",
             Fault::Stop(_) => "stop",
             Fault::Roll(..) => "roll",
+            Fault::Rollout(_) => "rollout",
             Fault::Sleep(_) => "sleep",
             Fault::SleepInCommit(_) => "sleep in a commit",
             Fault::CutOff(_) => "cut off",

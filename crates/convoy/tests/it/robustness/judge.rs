@@ -15,11 +15,12 @@ use testkit::history::{
     watch::{self, Kind as EventKind, Log, Step, Written},
 };
 
-use super::ledger::{Books, Denial, KINDS};
+use super::ledger::{Books, Denial, Kind, N_KINDS};
 use crate::fleet::ground::built_in;
 
 /// The judge of one cluster, from its first revision on.
 pub struct Judge {
+    kinds: [Kind; N_KINDS],
     encodings: Encodings,
     migrations: Migrations,
     routing: Routing,
@@ -50,10 +51,11 @@ pub struct Stretch {
 }
 
 impl Judge {
-    pub fn new() -> Self {
+    pub fn new(kinds: [Kind; N_KINDS]) -> Self {
         let mut prefixes = built_in();
         prefixes.push(("/registry/example.com/widgets/".to_owned(), "example.com.widgets".to_owned()));
         Self {
+            kinds,
             encodings: Encodings::new("/registry/storageversions/", prefixes.clone()),
             migrations: Migrations::new(prefixes),
             routing: Routing::new(["batch", "v1", "jobs"]),
@@ -124,7 +126,7 @@ impl Judge {
     fn objects(&mut self, stretch: &Stretch, books: &Books) -> Result<()> {
         let mut stored: BTreeMap<(usize, String), Vec<Stored>> = BTreeMap::new();
         for change in &stretch.changes {
-            if let Some((key, state)) = state_of(change)? {
+            if let Some((key, state)) = state_of(&self.kinds, change)? {
                 stored.entry(key).or_default().push(state);
             }
         }
@@ -148,7 +150,7 @@ impl Judge {
             match linearizable::check(ops, states) {
                 Ok(Verdict::Linearizable) => {}
                 Ok(Verdict::Undecided) => self.counts.n_undecided += 1,
-                Err(violation) => bail!("{}/{}: {violation}", KINDS[key.0].name, key.1),
+                Err(violation) => bail!("{}/{}: {violation}", self.kinds[key.0].name, key.1),
             }
         }
         Ok(())
@@ -162,7 +164,7 @@ impl Judge {
         logs: &[(usize, Log)],
         goal: &[u64],
     ) -> Result<()> {
-        for (kind, name) in KINDS.iter().map(|it| it.name).enumerate() {
+        for (kind, name) in self.kinds.map(|it| it.name).into_iter().enumerate() {
             let mut all = vec![self.own_log(stretch, kind, goal[kind])?];
             all.extend(logs.iter().filter(|it| it.0 == kind).map(|it| cut(&it.1, goal[kind])));
             let written: &Written = &books.written[kind];
@@ -185,7 +187,7 @@ impl Judge {
             items.iter().map(|(name, it)| (name.clone(), it.value.clone())).collect();
         let mut events = Vec::new();
         for change in &stretch.changes {
-            let Some(((of, name), state)) = state_of(change)? else { continue };
+            let Some(((of, name), state)) = state_of(&self.kinds, change)? else { continue };
             if of != kind || state.revision > goal {
                 continue;
             }
@@ -209,7 +211,7 @@ impl Judge {
     fn hold(&mut self, stretch: &Stretch) {
         for change in &stretch.changes {
             self.seen = self.seen.max(change.revision());
-            match state_of(change) {
+            match state_of(&self.kinds, change) {
                 Ok(Some((key, Stored { revision, value: Some(value) }))) => {
                     self.held.insert(key, (revision, value));
                 }
@@ -272,9 +274,9 @@ fn read_value(object: &Value) -> Option<&str> {
 }
 
 /// A change of one of our objects; nothing for those of others.
-fn state_of(change: &Event) -> Result<Option<((usize, String), Stored)>> {
+fn state_of(kinds: &[Kind], change: &Event) -> Result<Option<((usize, String), Stored)>> {
     let (key, value) = pair(change);
-    let found = KINDS.iter().enumerate().find_map(|(n, it)| Some((n, key.strip_prefix(it.prefix)?)));
+    let found = kinds.iter().enumerate().find_map(|(n, it)| Some((n, key.strip_prefix(it.prefix)?)));
     let Some((kind, name)) = found else { return Ok(None) };
     let revision = change.revision().get();
     let value = match value {

@@ -25,33 +25,52 @@ pub struct Kind {
     rest: &'static str,
 }
 
+/// How many kinds there are in a run.
+pub const N_KINDS: usize = 3;
+
 /// One that is stored the same in all releases, one that is not, and one whose storage version is moved by people.
-pub const KINDS: [Kind; 3] = [
-    Kind {
-        name: "configmaps",
-        collection: "/api/v1/namespaces/default/configmaps",
-        prefix: "/registry/configmaps/default/",
-        api_version: "v1",
-        kind: "ConfigMap",
-        rest: "{}",
-    },
-    Kind {
-        name: "deviceclasses",
-        collection: "/apis/resource.k8s.io/v1/deviceclasses",
-        prefix: "/registry/deviceclasses/",
-        api_version: "resource.k8s.io/v1",
-        kind: "DeviceClass",
-        rest: r#"{"spec": {}}"#,
-    },
-    Kind {
-        name: "widgets",
-        collection: "/apis/example.com/v1/namespaces/default/widgets",
-        prefix: "/registry/example.com/widgets/default/",
-        api_version: "example.com/v1",
-        kind: "Widget",
-        rest: r#"{"spec": {"n": 1}}"#,
-    },
-];
+pub const KINDS: [Kind; N_KINDS] = [MAPS, CLASSES, WIDGETS];
+
+/// The same for runs that begin at 1.33, which does not serve device classes.
+pub const SINCE_33: [Kind; N_KINDS] = [MAPS, RANGES, WIDGETS];
+
+const MAPS: Kind = Kind {
+    name: "configmaps",
+    collection: "/api/v1/namespaces/default/configmaps",
+    prefix: "/registry/configmaps/default/",
+    api_version: "v1",
+    kind: "ConfigMap",
+    rest: "{}",
+};
+
+/// Stored as v1beta2 by 1.34, as v1 after it.
+const CLASSES: Kind = Kind {
+    name: "deviceclasses",
+    collection: "/apis/resource.k8s.io/v1/deviceclasses",
+    prefix: "/registry/deviceclasses/",
+    api_version: "resource.k8s.io/v1",
+    kind: "DeviceClass",
+    rest: r#"{"spec": {}}"#,
+};
+
+/// Stored as v1beta1 by 1.33, as v1 after it.
+const RANGES: Kind = Kind {
+    name: "servicecidrs",
+    collection: "/apis/networking.k8s.io/v1/servicecidrs",
+    prefix: "/registry/servicecidrs/",
+    api_version: "networking.k8s.io/v1",
+    kind: "ServiceCIDR",
+    rest: r#"{"spec": {"cidrs": ["10.96.0.0/24"]}}"#,
+};
+
+const WIDGETS: Kind = Kind {
+    name: "widgets",
+    collection: "/apis/example.com/v1/namespaces/default/widgets",
+    prefix: "/registry/example.com/widgets/default/",
+    api_version: "example.com/v1",
+    kind: "Widget",
+    rest: r#"{"spec": {"n": 1}}"#,
+};
 
 impl Kind {
     pub fn object(&self, name: &str, value: &str) -> Value {
@@ -74,6 +93,8 @@ pub fn read(object: &Value) -> Option<(String, Object)> {
 #[derive(Debug)]
 pub struct Ledger {
     start: Instant,
+    /// What is written.
+    pub kinds: [Kind; N_KINDS],
     pub books: Mutex<Books>,
 }
 
@@ -82,7 +103,7 @@ pub struct Books {
     /// By number of the kind and name of the object.
     pub ops: BTreeMap<(usize, String), Vec<Op>>,
     /// By number of the kind.
-    pub written: [Written; KINDS.len()],
+    pub written: [Written; N_KINDS],
     /// By client and what it did.
     pub counts: BTreeMap<(&'static str, &'static str), u64>,
     /// By status code; 0 for none.
@@ -101,8 +122,8 @@ pub struct Denial {
 }
 
 impl Ledger {
-    pub fn new() -> Self {
-        Self { start: Instant::now(), books: Mutex::default() }
+    pub fn new(kinds: [Kind; N_KINDS]) -> Self {
+        Self { start: Instant::now(), kinds, books: Mutex::default() }
     }
 
     /// Microseconds since the beginning.

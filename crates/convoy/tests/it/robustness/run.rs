@@ -10,20 +10,20 @@ use testkit::{history::watch::Object, tools};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    clients::{CLASSES, Crowd, Traffic, USUAL},
+    clients::{CLASSES, Crowd, ROLLED, Traffic, USUAL},
     cluster::{Cluster, round_length},
     doors::Doors,
     faults::{self, Fault, Step, Turn},
     judge::{Counts, Judge, Stretch},
-    ledger::{KINDS, Ledger, read},
+    ledger::{KINDS, Kind, Ledger, N_KINDS, read},
     watchers::Lookouts,
 };
 use crate::migration::widgets;
 
 /// How long servers may take to be well again once they are left alone.
 const RECOVERY: Duration = Duration::from_secs(90);
-/// In every so-manieth round of servers in this process somebody oversleeps.
-const SLEEPERS: usize = 4;
+/// In the rounds of every so-manieth seed of servers in this process somebody oversleeps.
+const SLEEPERS: u64 = 4;
 
 pub struct Run {
     name: &'static str,
@@ -40,13 +40,18 @@ pub struct Run {
 
 impl Run {
     pub async fn start(name: &'static str, cluster: Cluster) -> Result<Self> {
+        Self::start_with(KINDS, name, cluster).await
+    }
+
+    /// The same with other kinds of objects.
+    pub async fn start_with(kinds: [Kind; N_KINDS], name: &'static str, cluster: Cluster) -> Result<Self> {
         let seed = tools::seed();
         let mut run = Self {
             name,
             seed,
             cluster,
-            ledger: Arc::new(Ledger::new()),
-            judge: Judge::new(),
+            ledger: Arc::new(Ledger::new(kinds)),
+            judge: Judge::new(kinds),
             journal: Vec::new(),
             n_faults: BTreeMap::new(),
             people: JoinSet::new(),
@@ -62,7 +67,7 @@ impl Run {
         for number in 0.. {
             let seed = self.seed.wrapping_add(number as u64);
             let is_here = matches!(self.cluster, Cluster::Seams(_));
-            let is_about_sleep = is_here && number % SLEEPERS == SLEEPERS - 1;
+            let is_about_sleep = is_here && seed % SLEEPERS == SLEEPERS - 1;
             if is_about_sleep {
                 self.round(number, seed, faults::sleepers(seed, 3), &CLASSES).await?;
             } else {
@@ -73,6 +78,40 @@ impl Run {
                 break;
             }
         }
+        self.enough()
+    }
+
+    /// Every release in turn, so many times.
+    pub async fn roll(&mut self, minors: &[u16], n_rounds: usize) -> Result<()> {
+        for number in 0..n_rounds {
+            let seed = self.seed.wrapping_add(number as u64);
+            self.round(number, seed, faults::rollouts(seed, minors), &ROLLED).await?;
+            self.nothing_is_old().await?;
+        }
+        self.enough()?;
+        let Counts { n_moves, n_succeeded, .. } = self.judge.counts;
+        ensure!(n_moves > 1 && n_succeeded > 1, "nothing was migrated: {:?}", self.judge.counts);
+        Ok(())
+    }
+
+    /// Waits until the census has no old version: nobody moves one any more.
+    async fn nothing_is_old(&self) -> Result<()> {
+        let (client, deadline) = (self.cluster.doors().client(0), Instant::now() + RECOVERY);
+        loop {
+            let census = client.get("/convoy/census").await?.expect(200)?;
+            let old = |it: &&Value| {
+                let mut versions = it["versions"].as_object().into_iter().flat_map(|it| it.keys());
+                // What this release does not serve stays as it was left.
+                it["written"].as_str().is_some_and(|written| versions.any(|it| it != written))
+            };
+            let resources = census["resources"].as_array().context("a census must have resources")?;
+            let Some(old) = resources.iter().find(old) else { return Ok(()) };
+            ensure!(Instant::now() < deadline, "old versions are left: {old}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn enough(&mut self) -> Result<()> {
         self.summary();
         let Counts { n_objects, n_requests, n_undecided, n_events, n_judged, .. } = self.judge.counts;
         let is_enough = n_requests > 50 && n_events > 20 && n_judged > 20 && n_undecided * 10 <= n_objects;
@@ -191,9 +230,9 @@ impl Run {
     }
 
     /// One last object of each kind: who has seen it has seen everything.
-    async fn last_objects(&self, doors: &Doors, number: usize) -> Result<[u64; KINDS.len()]> {
-        let mut goal = [0; KINDS.len()];
-        for (n, kind) in KINDS.iter().enumerate() {
+    async fn last_objects(&self, doors: &Doors, number: usize) -> Result<[u64; N_KINDS]> {
+        let mut goal = [0; N_KINDS];
+        for (n, kind) in self.ledger.kinds.iter().enumerate() {
             let name = format!("last-{number}");
             self.ledger.books.lock().written[n].attempted.insert((name.clone(), name.clone()));
             let deadline = Instant::now() + RECOVERY;
@@ -251,7 +290,7 @@ impl Run {
             line(json!({"journal": said}))?;
         }
         for ((kind, name), ops) in &self.ledger.books.lock().ops {
-            let key = format!("{}/{name}", KINDS[*kind].name);
+            let key = format!("{}/{name}", self.ledger.kinds[*kind].name);
             for op in ops {
                 let (action, outcome) = (format!("{:?}", op.action), format!("{:?}", op.outcome));
                 line(json!({"object": key, "who": op.who, "asked": op.asked, "answered": op.answered,

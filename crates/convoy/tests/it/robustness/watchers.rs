@@ -13,7 +13,7 @@ use tokio::{sync::watch as signal, task::JoinHandle};
 
 use super::{
     doors::Doors,
-    ledger::{KINDS, Ledger, read},
+    ledger::{Ledger, N_KINDS, read},
 };
 use crate::fixture::revision;
 
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PER_KIND: u64 = 2;
 
 /// Where watchers end: the resourceVersion of the last object of each kind.
-pub type Goal = Option<[u64; KINDS.len()]>;
+pub type Goal = Option<[u64; N_KINDS]>;
 
 /// Watchers at work.
 pub struct Lookouts {
@@ -38,7 +38,7 @@ impl Lookouts {
     pub fn start(ledger: &Arc<Ledger>, doors: &Doors, seed: u64) -> Self {
         let (goal, reached) = signal::channel(None);
         let mut watchers = Vec::new();
-        for (kind, of) in KINDS.iter().enumerate() {
+        for (kind, of) in ledger.kinds.iter().enumerate() {
             for n in 0..PER_KIND {
                 let watcher = Watcher {
                     kind,
@@ -55,12 +55,12 @@ impl Lookouts {
     }
 
     /// Waits until all have seen the last change, and returns what they saw, by the number of the kind.
-    pub async fn end(self, goal: [u64; KINDS.len()]) -> Result<Vec<(usize, Log)>> {
+    pub async fn end(self, goal: [u64; N_KINDS]) -> Result<Vec<(usize, Log)>> {
         self.goal.send_replace(Some(goal));
         let mut logs = Vec::new();
         for (kind, watcher) in self.watchers {
             let ended = tokio::time::timeout(PATIENCE, watcher).await;
-            let ended = ended.with_context(|| format!("a watcher of {} sees no end", KINDS[kind].name))?;
+            let ended = ended.with_context(|| format!("a watcher of kind {kind} sees no end"))?;
             logs.push((kind, ended??));
         }
         Ok(logs)
@@ -101,7 +101,7 @@ impl Watcher {
     /// Lists as soon as somebody answers.
     async fn list(&mut self) -> u64 {
         loop {
-            let answer = self.client().get(KINDS[self.kind].collection).await;
+            let answer = self.client().get(self.ledger.kinds[self.kind].collection).await;
             let Ok(Ok(list)) = answer.map(|it| it.expect(200)) else {
                 tokio::time::sleep(RECONNECT).await;
                 continue;
@@ -117,7 +117,7 @@ impl Watcher {
 
     /// Watches until the stream ends; where to go on from, `None` if that place is gone.
     async fn watch(&mut self, from: u64) -> Result<Option<u64>> {
-        let collection = KINDS[self.kind].collection;
+        let collection = self.ledger.kinds[self.kind].collection;
         let path = format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={from}");
         self.ledger.count("watchers", "watch");
         let mut lines = match self.client().watch(&path).await {
