@@ -10,6 +10,8 @@ mod custom;
 mod gate;
 pub mod ground;
 pub mod hand;
+pub mod history;
+pub mod load;
 mod members;
 mod pauses;
 mod peers;
