@@ -311,6 +311,8 @@ impl Server {
             "connections to departed servers",
             Forwarder::forget_departed(Arc::downgrade(chain), registry.station().clone()),
         );
+        // A server without a Lease of its own may be the one that collects those of others.
+        tasks.spawn("identity leases of departed servers", identity_lease::collect(Arc::clone(registry)));
         if chain.dispatch.catalog.gates().enabled(catalog::Gate::ApiServerIdentity) {
             tasks.spawn("identity lease", identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()));
         }

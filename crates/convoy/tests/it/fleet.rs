@@ -11,6 +11,7 @@ mod gate;
 pub mod ground;
 pub mod hand;
 pub mod history;
+mod identity;
 pub mod load;
 mod members;
 mod pauses;
