@@ -13,6 +13,7 @@ pub mod hand;
 pub mod history;
 mod identity;
 pub mod load;
+mod measures;
 mod members;
 mod pauses;
 mod peers;

@@ -261,6 +261,29 @@ async fn discovery_and_openapi_show_what_users_define() {
     );
 }
 
+/// As upstream: a version that nobody can ask for is not hinted at.
+#[tokio::test]
+async fn discovery_hints_at_the_stored_version_only_while_it_is_served() {
+    let server = start().await;
+    let hash = async || {
+        let list = server.get("/apis/a.example/v1").await.expect(200).json();
+        list["resources"][0]["storageVersionHash"].as_str().map(str::to_owned)
+    };
+    let first = hash().await.expect("v1 is stored and served");
+    flip(&server, 1).await;
+    let second = hash().await.expect("v2 is stored and served");
+    assert_ne!(first, second);
+    let hide = json!([{"op": "replace", "path": "/spec/versions/1/served", "value": false}]);
+    server.patch(&format!("{CRDS}/gadgets.a.example"), "json", hide).await.expect(200);
+    until(&server, "gadgets.a.example", |it| it["spec"]["versions"][1]["served"] == false).await;
+    let mut left = 200;
+    while let Some(hash) = hash().await {
+        left -= 1;
+        assert!(left > 0, "{hash} is hinted at");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test]
 async fn names_that_are_taken_are_free_again_when_their_owner_goes() {
     let server = start().await;
