@@ -6,6 +6,7 @@
 
 mod agreement;
 mod chaos;
+mod collection;
 mod custom;
 mod gate;
 pub mod ground;
@@ -15,6 +16,7 @@ mod identity;
 pub mod load;
 mod measures;
 mod members;
+mod objects;
 mod pauses;
 mod peers;
 mod proxy;
