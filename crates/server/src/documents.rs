@@ -312,7 +312,10 @@ fn schema(custom: &Custom, version: &str) -> Value {
 
 fn describe(kind: &Kind, custom: &Custom, served: &Served, has_hash: bool) -> GroupDiscovery {
     let definition = &kind.definition;
-    let hash = has_hash.then(|| discovery::storage_version_hash(custom.storage(), &definition.kind));
+    // As upstream: a version that nobody can ask for is not hinted at.
+    let is_served = custom.served().any(|it| it.group_version() == *custom.storage());
+    let hash =
+        (has_hash && is_served).then(|| discovery::storage_version_hash(custom.storage(), &definition.kind));
     let response = Some(served.group_version());
     let verbs = if custom.is_terminating() { ENDING_VERBS.to_vec() } else { VERBS.to_vec() };
     let subresources = served.subresources.iter().map(|it| SubresourceDiscovery {

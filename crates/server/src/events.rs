@@ -30,12 +30,30 @@ pub(crate) struct Regarding<'a> {
     pub(crate) name: &'a str,
 }
 
+/// Whether the same is told by an Event that is still there.
+pub(crate) fn is_there(registry: &Registry, event: &Event<'_>) -> bool {
+    let resource = GroupResource::new("events.k8s.io", "events");
+    let kind = registry.kinds().get(&resource);
+    let Some(collection) = kind.as_ref().and_then(|it| it.collection()) else { return false };
+    let namespace = namespace_of(&event.regarding);
+    let prefix = format!("{}{namespace}/{}-", collection.spec().prefix, name_of(event.regarding.name));
+    let note: String = event.note.chars().take(MAX_NOTE).collect();
+    let snapshot = collection.snapshot();
+    let mut items = snapshot.range(&prefix, None).take_while(|it| it.key().as_str().starts_with(&prefix));
+    items.any(|it| {
+        let Ok(object) = serde_json::from_slice::<Value>(it.text()) else { return false };
+        // As stored: the older version of the kind has other names for the same.
+        let said = object.get("note").or_else(|| object.get("message")).and_then(Value::as_str);
+        object["reason"] == event.reason && said == Some(&note)
+    })
+}
+
 /// Writes an Event into the namespace of what it is about, or into `default`.
 pub(crate) async fn write(registry: &Arc<Registry>, event: &Event<'_>) -> Result<(), Status> {
     let Event { regarding, reason, action, is_warning, note } = event;
     let resource = GroupResource::new("events.k8s.io", "events");
     let kind = registry.kinds().get(&resource).ok_or_else(Status::no_such_resource)?;
-    let namespace = if regarding.namespace.is_empty() { "default" } else { regarding.namespace };
+    let namespace = namespace_of(regarding);
     let mut about = json!({
         "apiVersion": regarding.api_version, "kind": regarding.kind, "name": regarding.name,
     });
@@ -70,6 +88,10 @@ pub(crate) async fn write(registry: &Arc<Registry>, event: &Event<'_>) -> Result
         admit: &Anything,
     };
     registry.create(&target, &options, object).await.map(|_| ())
+}
+
+fn namespace_of<'a>(regarding: &Regarding<'a>) -> &'a str {
+    if regarding.namespace.is_empty() { "default" } else { regarding.namespace }
 }
 
 /// A name may be longer than the prefix of a generated one.

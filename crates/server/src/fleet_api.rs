@@ -79,7 +79,7 @@ pub(crate) async fn hold(
     });
     station.hold(&record, hold).await.map_err(|error| match error {
         HoldError::Unknown(_) => Status::not_found(&resource, ""),
-        HoldError::Custom(_) => Status::bad_request(error.to_string()),
+        HoldError::Custom(_) | HoldError::Reported(_) => Status::bad_request(error.to_string()),
         HoldError::Failed(_) => Status::unavailable(error.to_string(), 1),
     })?;
     tracing::info!(%record, by = caller.user.name, release, "a hold was set or lifted");

@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, Value, object, time::format_micro_time};
 use registry::{Anything, DeleteOptions, Preconditions, Registry, Target, WriteOptions};
 use schema::check::FieldValidation;
@@ -12,6 +13,8 @@ use serde_json::json;
 
 /// As upstream.
 const EVERY: Duration = Duration::from_secs(10);
+/// After a failure.
+const RETRY: Duration = Duration::from_millis(200);
 const DURATION_SECONDS: i64 = 3600;
 const NAMESPACE: &str = "kube-system";
 
@@ -19,34 +22,31 @@ const NAMESPACE: &str = "kube-system";
 pub(crate) const LABEL: &str = "apiserver.kubernetes.io/identity";
 pub(crate) const COMPONENT: &str = "kube-apiserver";
 
-/// Only Leases with this annotation follow the membership; others expire.
+/// Leases with this annotation follow the membership; others expire.
 const INCARNATION: &str = "convoy.dev/incarnation";
 
-/// Keeps the Lease, and removes those of others that are gone, until the task is dropped.
+/// Keeps the Lease of this server until the task is dropped.
 pub(crate) async fn keep(registry: Arc<Registry>, hostname: String) {
-    let mut changes = registry.station().changes();
-    let mut is_written = false;
     loop {
-        let due = registry.clock().sleep(if is_written { EVERY } else { Duration::from_millis(200) });
         registry.station().joined().await;
-        match publish(&registry, &hostname).await {
-            Ok(()) => is_written = true,
+        let pause = match publish(&registry, &hostname).await {
+            Ok(()) => EVERY,
             Err(status) => {
-                is_written = false;
                 tracing::debug!(%status, "the identity's Lease could not be written");
+                RETRY
             }
-        }
-        tokio::pin!(due);
-        loop {
-            tokio::select! {
-                () = &mut due => break,
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    remove_departed(&registry).await;
-                }
-            }
+        };
+        registry.clock().sleep(pause).await;
+    }
+}
+
+/// Removes the Leases of servers that are gone, until the task is dropped.
+pub(crate) async fn collect(registry: Arc<Registry>) {
+    let mut changes = registry.station().changes();
+    loop {
+        tokio::select! {
+            () = registry.clock().sleep(EVERY) => {}
+            changed = changes.changed() => if changed.is_err() { return },
         }
         remove_departed(&registry).await;
     }
@@ -121,9 +121,13 @@ fn describe(registry: &Registry, hostname: &str, lease: &mut Value) {
     });
 }
 
-/// Removes the Leases of servers that were members and are no longer.
+/// Removes the Leases of servers that were members and are no longer, and those that have expired.
 async fn remove_departed(registry: &Registry) {
-    if !registry.station().is_eldest() {
+    // Only a list of the members proves that somebody is none: the Lease may be known sooner than its server.
+    if !registry.station().is_eldest()
+        || departed(registry).is_empty()
+        || registry.station().catch_up().await.is_err()
+    {
         return;
     }
     for (name, uid, version) in departed(registry) {
@@ -142,25 +146,37 @@ fn departed(registry: &Registry) -> Vec<(String, String, String)> {
     let Ok(target) = target(registry, "") else { return Vec::new() };
     let Some(collection) = target.kind.collection() else { return Vec::new() };
     let snapshot = collection.snapshot();
-    let prefix = format!("{}{NAMESPACE}/apiserver-", collection.spec().prefix);
-    let items: Vec<_> = snapshot
-        .range(&prefix, None)
-        .take_while(|it| it.key().as_str().starts_with(&prefix))
-        .cloned()
-        .collect();
-    let mut departed = Vec::new();
-    for item in items {
-        let Ok(lease) = serde_json::from_slice::<Value>(item.text()) else { continue };
+    let prefix = format!("{}{NAMESPACE}/", collection.spec().prefix);
+    let (members, is_complete) = registry.station().members();
+    let now = registry.clock().now();
+    let items = snapshot.range(&prefix, None).take_while(|it| it.key().as_str().starts_with(&prefix));
+    let is_gone = |item: &cache::Item| {
+        let Ok(lease) = serde_json::from_slice::<Value>(item.text()) else { return false };
         let text = |path: &str| lease.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let is_identity = text("/metadata/labels/apiserver.kubernetes.io~1identity") == COMPONENT;
-        let incarnation = text("/metadata/annotations/convoy.dev~1incarnation");
-        let identity = fleet::Identity::new(item.name());
-        let is_live = registry.station().member(&identity).is_some_and(|it| it.as_str() == incarnation);
-        if is_identity && !incarnation.is_empty() && !is_live {
-            departed.push((item.name().to_owned(), item.uid().to_owned(), item.revision().to_string()));
+        if text("/metadata/labels/apiserver.kubernetes.io~1identity") != COMPONENT {
+            return false;
         }
-    }
-    departed
+        match text("/metadata/annotations/convoy.dev~1incarnation") {
+            "" => has_expired(&lease, now),
+            incarnation => {
+                let member = members.get(&fleet::Identity::new(item.name()));
+                is_complete && member.is_none_or(|it| it.incarnation.as_str() != incarnation)
+            }
+        }
+    };
+    items
+        .filter(|it| is_gone(it))
+        .map(|it| (it.name().to_owned(), it.uid().to_owned(), it.revision().to_string()))
+        .collect()
+}
+
+/// As upstream judges Leases: what does not say how long it lasts has expired.
+fn has_expired(lease: &Value, now: Timestamp) -> bool {
+    let renewed = lease.pointer("/spec/renewTime").and_then(Value::as_str);
+    let renewed: Option<Timestamp> = renewed.and_then(|it| it.parse().ok());
+    let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64);
+    let end = renewed.zip(seconds).and_then(|(at, it)| at.checked_add(SignedDuration::from_secs(it)).ok());
+    end.is_none_or(|it| it < now)
 }
 
 fn target(registry: &Registry, name: &str) -> Result<Target, Status> {

@@ -41,6 +41,7 @@ pub mod dispatch;
 pub mod documents;
 mod events;
 mod fleet_api;
+mod fleet_records;
 mod forward;
 mod identity_lease;
 mod impersonate;

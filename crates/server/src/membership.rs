@@ -1,7 +1,7 @@
 //! This server among the others: what its station is told of it, and what it does for its station.
 //!
-//! Deliberately not here: joining, reporting and collecting (`station`), the identity's Lease (`identity_lease`), and
-//! what people see and steer (`fleet_api`).
+//! Deliberately not here: joining, reporting and collecting (`station`), the identity's Lease (`identity_lease`), what
+//! is written down of it (`fleet_records`), and what people see and steer (`fleet_api`).
 
 use std::{
     collections::BTreeMap,
@@ -9,8 +9,6 @@ use std::{
     time::Duration,
 };
 
-use access::{AuditEvent, Stage, User};
-use bytes::Bytes;
 use catalog::{Catalog, Gate};
 use fleet::{
     Identity, Incarnation,
@@ -23,15 +21,13 @@ use meta::{GroupResource, GroupVersion, Release, StorageVersion, Value};
 use registry::Registry;
 use station::{
     Config, Resource, Surroundings,
-    config::{About, Notice},
+    config::{Notice, Occasion},
 };
 use store::Key;
-use tokio::sync::mpsc;
 
-use crate::{chain::Chain, documents::PeerDiscovery, metrics::Metrics, peers::Peers, server::BINARY_RELEASE};
-
-/// How much may wait to be written down; what comes on top is in the log only.
-const MAX_WAITING: usize = 1024;
+use crate::{
+    documents::PeerDiscovery, fleet_records::Recorder, metrics::Metrics, peers::Peers, server::BINARY_RELEASE,
+};
 
 /// How this server takes part in a cluster of several.
 #[derive(Clone, Debug)]
@@ -136,24 +132,17 @@ pub(crate) struct Around {
     registry: Weak<Registry>,
     metrics: Arc<Metrics>,
     peers: Option<Peers>,
-    records: mpsc::Sender<ToRecord>,
-}
-
-/// Something for the audit log, or for an Event.
-pub(crate) enum ToRecord {
-    Mirrored(String, Option<Value>),
-    Notice(Notice),
+    recorder: Recorder,
 }
 
 impl Around {
-    /// The surroundings, and what they want to have recorded.
     pub(crate) fn of(
         registry: &Arc<Registry>,
         metrics: Arc<Metrics>,
         peers: Option<Peers>,
-    ) -> (Self, mpsc::Receiver<ToRecord>) {
-        let (records, receiver) = mpsc::channel(MAX_WAITING);
-        (Self { registry: Arc::downgrade(registry), metrics, peers, records }, receiver)
+        recorder: Recorder,
+    ) -> Self {
+        Self { registry: Arc::downgrade(registry), metrics, peers, recorder }
     }
 
     fn with<T>(&self, ask: impl FnOnce(&Registry) -> T) -> Option<T> {
@@ -191,9 +180,9 @@ impl Surroundings for Around {
         registry::custom::custom_prefix(resource)
     }
 
-    fn mirrored(&self, name: &str, object: Option<&Value>) {
-        self.metrics.storage_version_written();
-        let _ = self.records.try_send(ToRecord::Mirrored(name.to_owned(), object.cloned()));
+    fn mirrored(&self, name: &str, object: Option<&Arc<Value>>, occasion: Occasion) {
+        self.metrics.storage_version_written(occasion.as_str());
+        self.recorder.mirrored(name, object);
     }
 
     fn gate_opened(&self, resource: &GroupResource, after: Duration) {
@@ -206,138 +195,35 @@ impl Surroundings for Around {
     }
 
     fn noticed(&self, notice: &Notice) {
-        let _ = self.records.try_send(ToRecord::Notice(notice.clone()));
+        self.recorder.noticed(notice);
     }
 }
 
-/// Writes down what the station did past the API: in the audit log, and as Events.
-pub(crate) async fn record(
-    chain: Weak<Chain>,
-    registry: Weak<Registry>,
-    mut receiver: mpsc::Receiver<ToRecord>,
-) {
-    while let Some(item) = receiver.recv().await {
-        let (Some(chain), Some(registry)) = (chain.upgrade(), registry.upgrade()) else { return };
-        match item {
-            ToRecord::Mirrored(name, object) => audit(&chain, &name, object.as_ref()).await,
-            ToRecord::Notice(notice) => tell(&registry, &notice).await,
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use catalog::{FeatureGates, RuntimeConfig};
 
-/// Writes a notice as an Event. A server that may not write leaves it to the others; one that starts writes it a moment
-/// later.
-async fn tell(registry: &Arc<Registry>, notice: &Notice) {
-    registry.station().until(|it| !it.is_member() || it.health().is_ok()).await;
-    if registry.station().is_member()
-        && let Err(status) = crate::events::write(registry, &event(notice)).await
-    {
-        tracing::warn!(%status, reason = notice.reason, "an Event could not be written");
-    }
-}
+    use super::*;
 
-/// Tells people what this server leaves alone: objects that it was told to leave unreadable, and what is stored of
-/// resources that it does not know.
-pub(crate) async fn tell_of_leftovers(chain: &Chain, registry: &Arc<Registry>) {
-    let station = registry.station();
-    let warning = |reason: &'static str, message: String| {
-        let about = About::Server(station.identity().clone());
-        Notice { reason, is_warning: true, about, message }
-    };
-    let allowed: Vec<String> = station.config().allowed.iter().map(ToString::to_string).collect();
-    if !allowed.is_empty() {
-        let message =
-            format!("takes part although it cannot read {}: --allow-undecodable", allowed.join(", "));
-        audit_override(chain, &message).await;
-        tell(registry, &warning("UndecodableAllowed", message)).await;
+    /// SV-12: by group, then by resource, the core group first; of resources that share a record the first.
+    #[test]
+    fn resources_are_reported_in_one_order_and_each_record_once() {
+        let resource = GroupResource::new;
+        let sorted = [
+            resource("", "nodes"),
+            resource("", "pods"),
+            resource("extensions", "ingresses"),
+            resource("networking.k8s.io", "ingresses"),
+        ];
+        let mut mixed = [3, 1, 2, 0].map(|it: usize| sorted[it].clone());
+        mixed.sort();
+        assert_eq!(mixed, sorted);
+        let release = Release::v1(36);
+        let catalog =
+            Catalog::new(release, &RuntimeConfig::default(), &FeatureGates::defaults(release)).unwrap();
+        let records: Vec<GroupResource> = resources(&catalog).into_iter().map(|it| it.record).collect();
+        assert!(records.is_sorted() && records.len() > 50, "{records:?}");
+        let events: Vec<_> = records.iter().filter(|it| &*it.resource == "events").collect();
+        assert_eq!(events.len(), 1, "{events:?}");
     }
-    let unknown = registry.cache().unclaimed();
-    if !unknown.is_empty() {
-        let places: Vec<String> = unknown.iter().map(|(place, n)| format!("{n} below {place}")).collect();
-        let message =
-            format!("objects are stored of resources that this server does not know: {}", places.join(", "));
-        tracing::warn!(message);
-        tell(registry, &warning("UnknownResourcesStored", message)).await;
-    }
-}
-
-fn event(notice: &Notice) -> crate::events::Event<'_> {
-    use crate::events::{Event, Regarding};
-    let regarding = match &notice.about {
-        About::Resource(name) => Regarding {
-            api_version: fleet::mirror::API_VERSION,
-            kind: fleet::mirror::KIND,
-            namespace: "",
-            name,
-        },
-        About::Server(identity) => Regarding {
-            api_version: "coordination.k8s.io/v1",
-            kind: "Lease",
-            namespace: "kube-system",
-            name: identity.as_str(),
-        },
-    };
-    Event {
-        regarding,
-        reason: notice.reason,
-        action: "AgreeOnStorageVersion",
-        is_warning: notice.is_warning,
-        note: &notice.message,
-    }
-}
-
-/// The audit record of a check that an operator has switched off.
-async fn audit_override(chain: &Chain, message: &str) {
-    let Some(log) = &chain.audit.log else { return };
-    let user = servers();
-    let path = "/convoy/allow-undecodable";
-    let attributes = access::Attributes { user: &user, verb: "post", target: access::Target::Path(path) };
-    let decision = chain.audit.policy.decide(&attributes);
-    if decision.level == access::Level::None || !decision.wants(Stage::ResponseComplete) {
-        return;
-    }
-    let id = uuid::Uuid::new_v4().to_string();
-    let mut event = AuditEvent::received(&decision, &attributes, id.as_str(), path, chain.clock.now());
-    event.annotations.insert("convoy/allow-undecodable".to_owned(), message.to_owned());
-    event.set_code(200);
-    event.set_stage(Stage::ResponseComplete, chain.clock.now());
-    log.write(Bytes::from(event.to_line())).await;
-}
-
-/// Who acts where servers act by themselves.
-fn servers() -> User {
-    let mut user = User::named("system:apiserver");
-    user.groups.push("system:masters".to_owned());
-    user
-}
-
-/// The audit record of a StorageVersion that was written straight through the store.
-async fn audit(chain: &Chain, name: &str, object: Option<&Value>) {
-    let Some(log) = &chain.audit.log else { return };
-    let user = servers();
-    let target = access::Target::Resource {
-        group: "internal.apiserver.k8s.io",
-        version: "v1alpha1",
-        resource: "storageversions",
-        subresource: if object.is_some() { "status" } else { "" },
-        namespace: "",
-        name,
-    };
-    let verb = if object.is_some() { "update" } else { "delete" };
-    let attributes = access::Attributes { user: &user, verb, target };
-    let decision = chain.audit.policy.decide(&attributes);
-    if decision.level == access::Level::None || !decision.wants(Stage::ResponseComplete) {
-        return;
-    }
-    let uri = format!("/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{name}");
-    let uri = if object.is_some() { format!("{uri}/status") } else { uri };
-    let id = uuid::Uuid::new_v4().to_string();
-    let mut event = AuditEvent::received(&decision, &attributes, id.as_str(), &uri, chain.clock.now());
-    event.annotations.insert("convoy/written".to_owned(), "straight through the store".to_owned());
-    if let Some(object) = object.filter(|_| decision.wants_request()) {
-        event.set_request(object);
-    }
-    event.set_code(200);
-    event.set_stage(Stage::ResponseComplete, chain.clock.now());
-    log.write(Bytes::from(event.to_line())).await;
 }

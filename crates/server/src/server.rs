@@ -25,13 +25,14 @@ use crate::{
     chain::Chain,
     dispatch::Dispatch,
     documents::ServedDocuments,
+    fleet_records::{self, Recorder},
     forward::Forwarder,
     health::{Checks, Gate, Scope},
     identity_lease,
     inflight::{InFlightLimits, RequestKind},
     lifecycle::Lifecycle,
     local::Local,
-    membership::{self, Around, FleetSettings},
+    membership::{Around, FleetSettings},
     metrics::{FleetSummary, Metrics},
     rbac_feed,
     service_account::TokenSettings,
@@ -285,7 +286,7 @@ impl Server {
         let (chain, registry) = (Arc::clone(&self.chain), Arc::clone(&self.registry));
         self.lifecycle
             .tasks()
-            .spawn("leftovers", async move { membership::tell_of_leftovers(&chain, &registry).await });
+            .spawn("leftovers", async move { fleet_records::tell_of_leftovers(&chain, &registry).await });
         Ok(())
     }
 
@@ -298,19 +299,22 @@ impl Server {
 
     fn start_station(&self) {
         let Self { registry, chain, fleet, lifecycle, .. } = self;
-        let (around, records) = Around::of(registry, Arc::clone(&chain.metrics), fleet.peers.clone());
+        let metrics = &chain.metrics;
+        let (recorder, waiting) = Recorder::new(chain.audit.log.is_some(), Arc::clone(metrics));
+        let around = Around::of(registry, Arc::clone(metrics), fleet.peers.clone(), recorder);
         let tasks = lifecycle.tasks();
         if !registry.station().start(Arc::new(around), |name, task| tasks.spawn(name, task)) {
             return;
         }
-        tasks.spawn(
-            "fleet records to write down",
-            membership::record(Arc::downgrade(chain), Arc::downgrade(registry), records),
-        );
+        for (name, task) in waiting.tasks(chain, registry) {
+            tasks.spawn(name, task);
+        }
         tasks.spawn(
             "connections to departed servers",
             Forwarder::forget_departed(Arc::downgrade(chain), registry.station().clone()),
         );
+        // A server without a Lease of its own may be the one that collects those of others.
+        tasks.spawn("identity leases of departed servers", identity_lease::collect(Arc::clone(registry)));
         if chain.dispatch.catalog.gates().enabled(catalog::Gate::ApiServerIdentity) {
             tasks.spawn("identity lease", identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()));
         }

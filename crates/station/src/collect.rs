@@ -18,7 +18,7 @@ use store::{Range, ReadAt, Require, Store, Txn};
 
 use crate::{
     board::{Basis, Mirror},
-    config::{About, Notice},
+    config::{About, Notice, Occasion},
     fences::Setback,
     station::Inner,
 };
@@ -209,7 +209,7 @@ impl Inner {
         let txn = Txn::new().require_at(&key, modified).delete(&key);
         if let Ok(revision) = self.store.commit(txn).await {
             self.board.write().note_mirror(name, None, revision);
-            self.around().mirrored(name, None);
+            self.around().mirrored(name, None, Occasion::Collect);
             tracing::info!(name, "a StorageVersion that no server stands behind was removed");
         }
         None
@@ -244,7 +244,7 @@ impl Inner {
         let Some(object) = mirrored else { return Ok(()) };
         let revision = self.store.commit(txn).await.map_err(|it| Setback::Failed(it.to_string()))?;
         tracing::info!(%resource, "a StorageVersion that had been changed or deleted was put back");
-        self.note_mirrored(resource, object, revision);
+        self.note_mirrored(resource, object, revision, Occasion::Mend);
         Ok(())
     }
 
@@ -297,3 +297,6 @@ fn created(object: &Value) -> Timestamp {
     let text = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
     text.and_then(|it| it.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,8 +87,8 @@ pub trait Surroundings: Send + Sync + 'static {
     /// Where the objects of a custom resource are stored.
     fn custom_prefix(&self, resource: &GroupResource) -> String;
 
-    /// A StorageVersion object was written past the API.
-    fn mirrored(&self, name: &str, object: Option<&Value>);
+    /// A StorageVersion object was written past the API, or removed.
+    fn mirrored(&self, name: &str, object: Option<&Arc<Value>>, occasion: Occasion);
 
     /// A resource can be written now, so long after this server began to report it.
     fn gate_opened(&self, resource: &GroupResource, after: Duration);
@@ -98,6 +98,21 @@ pub trait Surroundings: Send + Sync + 'static {
 
     /// Something happened that people should read about.
     fn noticed(&self, notice: &Notice);
+}
+
+/// What a server wrote a StorageVersion object for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// It said what it stores.
+    Report,
+    /// The same, and that was its vote.
+    Vote,
+    /// Somebody has left, or time has passed since.
+    Collect,
+    /// An operator set or lifted a hold.
+    Hold,
+    /// Somebody had changed or deleted the object.
+    Mend,
 }
 
 /// Something for a log and an Event.
@@ -120,6 +135,19 @@ pub enum About {
     Resource(String),
     /// A server's identity.
     Server(Identity),
+}
+
+impl Occasion {
+    /// In one word, for a metric.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Vote => "vote",
+            Self::Collect => "collect",
+            Self::Hold => "hold",
+            Self::Mend => "mend",
+        }
+    }
 }
 
 impl Config {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     board::{Basis, Mirror},
+    config::Occasion,
     station::Inner,
 };
 
@@ -38,10 +39,22 @@ pub(crate) enum Setback {
 }
 
 impl Inner {
-    /// Writes the record of a plan. `member` is the revision of this server's record, if only a member may write it; `also`
-    /// is what else the plan was based on.
+    /// Writes the record of a plan that takes note of departures.
     pub(crate) async fn write_plan(
         &self,
+        basis: &Basis,
+        plan: &Plan,
+        member: Option<Revision>,
+        also: Vec<Require>,
+    ) -> Result<(), Setback> {
+        self.write_plan_on(Occasion::Collect, basis, plan, member, also).await
+    }
+
+    /// Writes the record of a plan. `member` is the revision of this server's record, if only a member may write it; `also`
+    /// is what else the plan was based on.
+    pub(crate) async fn write_plan_on(
+        &self,
+        occasion: Occasion,
         basis: &Basis,
         plan: &Plan,
         member: Option<Revision>,
@@ -59,7 +72,7 @@ impl Inner {
         let required = txn.require.clone();
         match self.store.commit(txn).await {
             Ok(revision) => {
-                self.note_written(plan, mirrored, revision);
+                self.note_written(plan, mirrored, revision, occasion);
                 Ok(())
             }
             Err(CommitError::Unmet { current, revision, .. }) => {
@@ -94,9 +107,10 @@ impl Inner {
         let required = txn.require.clone();
         match self.store.commit(txn).await {
             Ok(revision) => {
-                let mut board = self.board.write();
-                board.note_fence(resource, None, revision);
-                board.note_mirror(&keys::mirror_name(resource), None, revision);
+                self.board.write().note_fence(resource, None, revision);
+                if basis.mirror.modified.is_some() {
+                    self.note_mirrored(resource, None, revision, Occasion::Collect);
+                }
                 Ok(())
             }
             Err(CommitError::Unmet { current, revision, .. }) => {
@@ -138,20 +152,32 @@ impl Inner {
         (txn, Some(object))
     }
 
-    fn note_written(&self, plan: &Plan, mirrored: Option<Option<Value>>, revision: Revision) {
+    fn note_written(
+        &self,
+        plan: &Plan,
+        mirrored: Option<Option<Value>>,
+        revision: Revision,
+        occasion: Occasion,
+    ) {
         self.board.write().note_written(plan.record.clone(), revision);
         if let Some(object) = mirrored {
-            self.note_mirrored(&plan.record.resource, object, revision);
+            self.note_mirrored(&plan.record.resource, object, revision, occasion);
         }
         self.tick();
     }
 
     /// A mirror has become this.
-    pub(crate) fn note_mirrored(&self, resource: &GroupResource, object: Option<Value>, revision: Revision) {
+    pub(crate) fn note_mirrored(
+        &self,
+        resource: &GroupResource,
+        object: Option<Value>,
+        revision: Revision,
+        occasion: Occasion,
+    ) {
         let name = keys::mirror_name(resource);
         let object = object.map(Arc::new);
         self.board.write().note_mirror(&name, object.clone().map(|it| (it, revision)), revision);
-        self.around().mirrored(&name, object.as_deref());
+        self.around().mirrored(&name, object.as_ref(), occasion);
     }
 
     /// Puts on the board what a failed transaction found.

@@ -1,9 +1,9 @@
 //! An operator's hold: while it stands, the selection of a resource does not move.
 
-use fleet::{agree, agree::Facts, fence::Hold};
+use fleet::{agree, agree::Facts, cluster::Agreement, fence::Hold};
 use meta::GroupResource;
 
-use crate::{Station, fences::Setback};
+use crate::{Station, config::Occasion, fences::Setback};
 
 /// How often a hold is tried when others write the same record.
 const MAX_ATTEMPTS: usize = 16;
@@ -17,6 +17,9 @@ pub enum HoldError {
     /// The definition of a custom resource decides; there is nothing to hold.
     #[error("{0} is a custom resource: its definition says in which version it is stored")]
     Custom(GroupResource),
+    /// Every server writes what it prefers; there is nothing to hold.
+    #[error("the servers agree by reports: each stores {0} in the version that its release prefers")]
+    Reported(GroupResource),
     /// The store failed, or this server is not a member.
     #[error("{0}")]
     Failed(String),
@@ -39,6 +42,10 @@ impl Station {
             let Some(cluster) = cluster.filter(|_| inner.is_member()) else {
                 return Err(HoldError::Failed("this server is not a member of the cluster".to_owned()));
             };
+            // A hold that was set while there were votes can be lifted.
+            if cluster.agreement == Agreement::Report && hold.is_some() {
+                return Err(HoldError::Reported(resource.clone()));
+            }
             let mut held = fence.record.clone();
             held.hold.clone_from(&hold);
             let facts = Facts {
@@ -55,7 +62,7 @@ impl Station {
             if plan.record == fence.record {
                 return Ok(());
             }
-            match inner.write_plan(&basis, &plan, None, Vec::new()).await {
+            match inner.write_plan_on(Occasion::Hold, &basis, &plan, None, Vec::new()).await {
                 Ok(()) => {
                     inner.tell_of_move(&basis, &plan);
                     return Ok(());

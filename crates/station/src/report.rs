@@ -11,6 +11,7 @@ use std::{
 
 use fleet::{
     agree::{self, Blocked, Facts, Plan, Report},
+    cluster::Agreement,
     custom::{self, Definition, Reporter},
     gate::{Gate, Shut},
 };
@@ -18,7 +19,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use meta::GroupResource;
 use store::Require;
 
-use crate::{Resource, board::Basis, fences::Setback, life::Order, station::Inner};
+use crate::{Resource, board::Basis, config::Occasion, fences::Setback, life::Order, station::Inner};
 
 /// How many reports are under way at the same time.
 const MAX_ACTIVE: usize = 64;
@@ -173,7 +174,10 @@ impl Inner {
             served: own.served.clone(),
             votes: self.config.votes(),
         };
-        self.put_entry(&own.record, |facts| agree::plan(facts, Some(&report)), Vec::new).await
+        let agreement = self.board.read().cluster.as_ref().map(|it| it.agreement);
+        let is_vote = agreement == Some(Agreement::Vote) && report.votes;
+        let occasion = if is_vote { Occasion::Vote } else { Occasion::Report };
+        self.put_entry(occasion, &own.record, |facts| agree::plan(facts, Some(&report)), Vec::new).await
     }
 
     /// Reports a custom resource as its definition has it.
@@ -194,7 +198,8 @@ impl Inner {
         }
         let key = self.around().definition_key(resource);
         let also = || vec![Require::At(key.clone(), definition.revision)];
-        self.put_entry(resource, |facts| custom::plan(facts, Some(&reporter), definition), also).await
+        let plan = |facts: &Facts<'_>| custom::plan(facts, Some(&reporter), definition);
+        self.put_entry(Occasion::Report, resource, plan, also).await
     }
 
     /// Whether this server's entry says just what the definition does; a newer definition need not be reported then.
@@ -212,6 +217,7 @@ impl Inner {
 
     async fn put_entry(
         &self,
+        occasion: Occasion,
         resource: &GroupResource,
         plan: impl Fn(&Facts<'_>) -> Result<Plan, Blocked>,
         also: impl Fn() -> Vec<Require>,
@@ -222,7 +228,7 @@ impl Inner {
             if !plan.changed {
                 return Ok(());
             }
-            match self.write_plan(&basis, &plan, Some(member), also()).await {
+            match self.write_plan_on(occasion, &basis, &plan, Some(member), also()).await {
                 Ok(()) => {
                     self.tell_of_move(&basis, &plan);
                     return Ok(());

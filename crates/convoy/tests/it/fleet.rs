@@ -6,11 +6,17 @@
 
 mod agreement;
 mod chaos;
+mod collection;
 mod custom;
 mod gate;
 pub mod ground;
 pub mod hand;
+pub mod history;
+mod identity;
+pub mod load;
+mod measures;
 mod members;
+mod objects;
 mod pauses;
 mod peers;
 mod proxy;

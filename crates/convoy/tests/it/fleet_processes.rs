@@ -1,29 +1,26 @@
-//! Three servers as processes on one etcd: killed, stopped in their tracks, replaced by other releases.
+//! Three servers as processes on one etcd: killed, stopped in their tracks, cut off, replaced by other releases.
 //!
 //! Deliberately not here: what servers in one process can show ([`crate::fleet`]).
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
-use anyhow::{Result, ensure};
-use parking_lot::RwLock;
+use anyhow::{Context, Result, ensure};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use testkit::{
-    Client, Convoy, Options,
+    Convoy, Options,
+    balance::Balancer,
     etcd::{self, Etcd},
     tools,
 };
 
 use crate::{
     fixture::{BINARY, config_map},
-    fleet::ground::{CLASSES, CLASSES_RECORD, Ground, NEW, OLD, VERSIONS, class, eventually},
+    fleet::{
+        ground::{CLASSES, CLASSES_RECORD, Ground, NEW, OLD, VERSIONS, class, eventually},
+        load::{DEVICE_CLASSES, Door, Load},
+        rolling::MOVED_WITHIN,
+    },
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -31,13 +28,15 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A cluster of processes; its parts go in this order.
 struct Cluster {
     servers: Vec<Convoy>,
+    /// Each server has a line of its own to etcd, which can be cut.
+    lines: Vec<Balancer>,
     ground: Ground,
     certs: tempfile::TempDir,
     etcd: Arc<Etcd>,
 }
 
-fn options(etcd: &Etcd, certs: &Path, name: &str, minor: u16, lease: &str) -> Options {
-    Options::etcd(BINARY, &etcd.url(), "/registry")
+fn options(line: &Balancer, certs: &Path, name: &str, minor: u16, lease: &str) -> Options {
+    Options::etcd(BINARY, &line.url().replace("https", "http"), "/registry")
         .certs(certs)
         .flag(&format!("--hostname-override={name}"))
         .flag(&format!("--emulated-version=1.{minor}"))
@@ -54,17 +53,27 @@ impl Cluster {
         let etcd = Arc::new(Etcd::start().await?);
         let certs = tempfile::tempdir()?;
         let ground = Ground::shared_etcd(&etcd).await;
-        let mut servers = Vec::new();
+        let (mut servers, mut lines) = (Vec::new(), Vec::new());
         for name in NAMES {
-            servers.push(Convoy::start(options(&etcd, certs.path(), name, minor, lease)).await?);
+            let line = Balancer::start(vec![etcd.port()]).await?;
+            servers.push(Convoy::start(options(&line, certs.path(), name, minor, lease)).await?);
+            lines.push(line);
         }
-        Ok(Some(Self { servers, ground, certs, etcd }))
+        Ok(Some(Self { servers, lines, ground, certs, etcd }))
     }
 
     /// Starts a server again as another release.
     async fn restart(&mut self, n: usize, minor: u16, lease: &str) -> Result<()> {
-        *self.servers[n].options_mut() = options(&self.etcd, self.certs.path(), NAMES[n], minor, lease);
+        *self.servers[n].options_mut() = options(&self.lines[n], self.certs.path(), NAMES[n], minor, lease);
         self.servers[n].start_again().await
+    }
+
+    /// Cuts a server off from etcd for a while; its clients still reach it.
+    async fn cut_off(&self, n: usize, time: Duration) {
+        self.lines[n].only(Vec::new());
+        self.lines[n].sever();
+        tokio::time::sleep(time).await;
+        self.lines[n].only(vec![self.etcd.port()]);
     }
 
     async fn common(&self, n: usize) -> Result<Option<String>> {
@@ -74,104 +83,28 @@ impl Cluster {
     }
 }
 
-/// Writers that use the servers that are said to be there.
-struct Load {
-    clients: Arc<RwLock<Vec<Client>>>,
-    stop: Arc<AtomicBool>,
-    n_written: Arc<AtomicU64>,
-    writers: Vec<tokio::task::JoinHandle<Result<()>>>,
-}
-
-impl Load {
-    fn start(is_forgiving: bool) -> Self {
-        let clients: Arc<RwLock<Vec<Client>>> = Arc::default();
-        let (stop, n_written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let writers = (0..3_usize).map(|writer| {
-            let (clients, stop, n_written) =
-                (Arc::clone(&clients), Arc::clone(&stop), Arc::clone(&n_written));
-            tokio::spawn(async move {
-                for n in 0_usize.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let client = {
-                        let clients = clients.read();
-                        if clients.is_empty() {
-                            None
-                        } else {
-                            Some(clients[(n + writer) % clients.len()].clone())
-                        }
-                    };
-                    let Some(client) = client else {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                        continue;
-                    };
-                    match write(&client, writer, n).await {
-                        Ok(200..=202 | 404 | 409) => {
-                            n_written.fetch_add(1, Ordering::Relaxed);
-                        }
-                        _ if is_forgiving => tokio::time::sleep(Duration::from_millis(10)).await,
-                        other => anyhow::bail!("a client's write failed: {other:?}"),
-                    }
-                }
-                Ok(())
-            })
-        });
-        let writers = writers.collect();
-        Self { clients, stop, n_written, writers }
-    }
-
-    fn only<'a>(&self, servers: impl IntoIterator<Item = &'a Convoy>) {
-        let patient = |it: &Convoy| it.admin().with_patience(Duration::from_secs(20));
-        *self.clients.write() = servers.into_iter().map(patient).collect();
-    }
-
-    async fn wrote(&self, more: u64) {
-        let before = self.n_written.load(Ordering::Relaxed);
-        eventually("the load goes on", async || self.n_written.load(Ordering::Relaxed) >= before + more)
-            .await;
-    }
-
-    async fn end(self) -> Result<u64> {
-        self.stop.store(true, Ordering::Relaxed);
-        for writer in self.writers {
-            writer.await??;
-        }
-        Ok(self.n_written.load(Ordering::Relaxed))
-    }
-}
-
-async fn write(client: &Client, writer: usize, n: usize) -> Result<u16> {
-    let name = format!("load-{writer}-{}", n % 5);
-    let object = format!("{CLASSES}/{name}");
-    let answer = match n % 7 {
-        0 => client.delete(&object).await?,
-        1 => client.post(CLASSES, &class(&name)).await?,
-        _ => {
-            let patch = json!({"metadata": {"annotations": {"n": n.to_string()}}});
-            client.patch(&object, "application/merge-patch+json", &patch).await?
-        }
-    };
-    Ok(answer.status.as_u16())
+/// Uses these servers from now on.
+fn only<'a>(load: &Load, servers: impl IntoIterator<Item = &'a Convoy>) {
+    load.through(servers.into_iter().map(|it| Door::There(it.admin())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_are_rolled_to_another_release_without_one_failed_write() -> Result<()> {
     let Some(mut cluster) = Cluster::start(34, "10s").await? else { return Ok(()) };
     let history = cluster.ground.history().await;
-    let load = Load::start(false);
-    load.only(&cluster.servers);
+    let load = Load::start(DEVICE_CLASSES, 3);
+    only(&load, &cluster.servers);
     load.wrote(20).await;
     // In the middle one is rolled back: nothing changes.
     let steps = [(0, 36, OLD), (1, 36, OLD), (1, 34, OLD), (1, 36, OLD), (2, 36, NEW)];
     for (n, minor, expected) in steps {
-        load.only(cluster.servers.iter().enumerate().filter(|(it, _)| *it != n).map(|(_, it)| it));
+        only(&load, cluster.servers.iter().enumerate().filter(|(it, _)| *it != n).map(|(_, it)| it));
         // Whoever still has a request there has a moment to finish it.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let ended = cluster.servers[n].term(Duration::from_secs(20)).await?;
         ensure!(ended.success(), "{ended}");
         cluster.restart(n, minor, "10s").await?;
-        load.only(&cluster.servers);
+        only(&load, &cluster.servers);
         load.wrote(20).await;
         ensure!(
             cluster.common(n).await?.as_deref() == Some(expected),
@@ -179,8 +112,12 @@ async fn processes_are_rolled_to_another_release_without_one_failed_write() -> R
             cluster.common(n).await?
         );
     }
-    let n_written = load.end().await?;
-    let judged = history.judge(&[]).await;
+    let journal = load.end().await;
+    // The last vote is the move; a second is what is promised, the rest is slack for a busy machine.
+    let moved = history.time_to_move(CLASSES_RECORD, NEW, 3).context("three votes, and a move")?;
+    ensure!(moved < MOVED_WITHIN, "{moved:?}");
+    let n_written = journal.n_written();
+    let judged = history.judge_with(&[], &[journal]).await;
     ensure!(n_written > 100 && judged.n_judged > 50, "{n_written} {judged:?}");
     Ok(())
 }
@@ -227,7 +164,7 @@ async fn a_process_that_was_stopped_in_its_tracks_writes_nothing_that_is_no_long
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_twin_is_refused_and_a_killed_server_is_back_at_once() -> Result<()> {
     let Some(mut cluster) = Cluster::start(36, "10s").await? else { return Ok(()) };
-    let twin = Convoy::start(options(&cluster.etcd, cluster.certs.path(), "a", 36, "10s")).await;
+    let twin = Convoy::start(options(&cluster.lines[0], cluster.certs.path(), "a", 36, "10s")).await;
     let error = twin.err().map(|it| it.to_string()).unwrap_or_default();
     ensure!(error.contains("is in use by another process"), "{error}");
     ensure!(error.contains("--hostname-override"), "{error}");
@@ -262,7 +199,7 @@ async fn a_twin_is_refused_and_a_killed_server_is_back_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Soak: 200 rounds of kills, stops beyond the lease, and other releases, under load.
+/// Soak: 200 rounds of kills, stops beyond the lease, cuts from etcd, and other releases, under load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_die_sleep_and_change_and_nothing_is_stored_that_was_not_agreed_on() -> Result<()> {
     let (rounds, seed) = (tools::rounds(4), tools::seed());
@@ -270,12 +207,14 @@ async fn processes_die_sleep_and_change_and_nothing_is_stored_that_was_not_agree
     tools::report(&format!("fleet processes: {rounds} rounds, seed {seed}"));
     let mut random = StdRng::seed_from_u64(seed);
     let history = cluster.ground.history().await;
-    let load = Load::start(true);
-    load.only(&cluster.servers);
-    for _ in 0..rounds {
+    let load = Load::start_amid_crashes(DEVICE_CLASSES, 3);
+    only(&load, &cluster.servers);
+    // Every kind of trouble comes in turn; whom it meets, and what comes back, is chance.
+    for round in 0..rounds {
         load.wrote(3).await;
         let (n, minor) = (random.random_range(0..NAMES.len()), random.random_range(34..=36));
-        match random.random_range(0..3) {
+        let time = Duration::from_millis(random.random_range(100..3000));
+        match round % 4 {
             0 => {
                 cluster.servers[n].kill9()?;
                 cluster.restart(n, minor, "1s").await?;
@@ -284,18 +223,20 @@ async fn processes_die_sleep_and_change_and_nothing_is_stored_that_was_not_agree
                 cluster.servers[n].term(Duration::from_secs(30)).await?;
                 cluster.restart(n, minor, "1s").await?;
             }
-            _ => {
+            2 => {
                 cluster.servers[n].pause()?;
-                tokio::time::sleep(Duration::from_millis(random.random_range(100..3000))).await;
+                tokio::time::sleep(time).await;
                 cluster.servers[n].resume()?;
             }
+            _ => cluster.cut_off(n, time).await,
         }
-        load.only(&cluster.servers);
+        only(&load, &cluster.servers);
     }
     load.wrote(10).await;
-    let n_written = load.end().await?;
+    let journal = load.end().await;
     eventually("all agree in the end", async || cluster.common(0).await.unwrap().is_some()).await;
-    let judged = history.judge(&[]).await;
+    let n_written = journal.n_written();
+    let judged = history.judge_with(&[], &[journal]).await;
     tools::report(&format!(
         "fleet processes: {n_written} writes, {} judged, {} moves",
         judged.n_judged, judged.n_moves

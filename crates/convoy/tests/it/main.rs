@@ -13,6 +13,7 @@ mod controllers;
 mod durability;
 mod embedding;
 mod fleet;
+mod fleet_commands;
 mod fleet_processes;
 mod foreign_clients;
 mod hostile;

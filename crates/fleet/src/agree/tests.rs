@@ -126,6 +126,26 @@ fn the_epoch_and_the_time_change_exactly_with_the_common_version() {
     assert_eq!(cluster.fence.as_ref().unwrap().condition.since, time(4));
 }
 
+/// SV-10, the last row: from one common version straight to another the status does not flip, and the time is new.
+#[test]
+fn a_common_version_that_moves_directly_has_a_new_time() {
+    let mut cluster = Cluster::new(Agreement::Vote);
+    cluster.start("a", "1", V1, BOTH);
+    cluster.start("b", "1", V1, BOTH);
+    cluster.now = time(5);
+    cluster.start("a", "2", V2, BOTH);
+    let before = cluster.fence.clone().unwrap().condition;
+    assert_eq!((cluster.common(), before.since), (Some(V1), time(0)));
+    cluster.now = time(9);
+    cluster.start("b", "2", V2, BOTH);
+    let after = cluster.fence.clone().unwrap().condition;
+    assert_eq!((cluster.common(), after.since), (Some(V2), time(9)));
+    assert_eq!(
+        (before.reason, after.reason),
+        (Reason::CommonEncodingVersionSet, Reason::CommonEncodingVersionSet)
+    );
+}
+
 #[test]
 fn a_move_by_votes_has_no_moment_without_a_common_version() {
     let mut cluster = Cluster::new(Agreement::Vote);

@@ -89,3 +89,39 @@ fn storage_version(text: &str) -> Vec<String> {
         .extend(name::dns_1035_label(resource).into_iter().map(|it| format!("the resource segment {it}")));
     complaints
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SV-13: names of StorageVersions, with the longest segments and one more.
+    #[test]
+    fn a_storage_version_is_named_by_group_and_resource() {
+        let group = |length: usize| {
+            let labels = ["a".repeat(63), "b".repeat(63), "c".repeat(63)].join(".");
+            format!("{labels}.{}", "d".repeat(length - labels.len() - 1))
+        };
+        for (text, expected) in [
+            ("core.pods".to_owned(), &[][..]),
+            ("apps.example.com.deployments".to_owned(), &[]),
+            ("pods".to_owned(), &["name must be in the form of <group>.<resource>"]),
+            (format!("{}.pods", group(253)), &[]),
+            (format!("{}.pods", group(254)), &["the group segment must be no more than 253 characters"]),
+            (format!("core.{}", "p".repeat(63)), &[]),
+            (
+                format!("core.{}", "p".repeat(64)),
+                &["the resource segment must be no more than 63 characters"],
+            ),
+        ] {
+            assert_eq!(NameRule::StorageVersion.check(&text), expected, "{text}");
+        }
+        let complaints = NameRule::StorageVersion.check("my_group.1pods");
+        let starts: Vec<bool> =
+            ["the group segment a lowercase RFC 1123 subdomain", "the resource segment a DNS-1035 label"]
+                .into_iter()
+                .zip(&complaints)
+                .map(|(start, it)| it.starts_with(start))
+                .collect();
+        assert_eq!(starts, [true, true], "{complaints:?}");
+    }
+}

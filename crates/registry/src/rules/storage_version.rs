@@ -201,6 +201,41 @@ mod tests {
         );
     }
 
+    /// SV-13: each malformed version, wherever a version can stand, and a server that cannot be one.
+    #[test]
+    fn malformed_versions_and_servers_are_named_with_what_is_wrong() {
+        let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+                         and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+                         validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+        let label = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+                     character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+                     validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+        for (version, wrong) in [
+            ("/v3", "group part: must be non-empty".to_owned()),
+            ("mygroup.com/", "version part: must be non-empty".to_owned()),
+            ("mygroup_com/v2", format!("group part: {subdomain}")),
+            ("mygroup.com/v2_", format!("version part: {label}")),
+        ] {
+            let server = json!({"apiServerID": "a", "encodingVersion": version, "decodableVersions": [version],
+                "servedVersions": [version]});
+            let fields = ["encodingVersion", "decodableVersions[0]", "servedVersions[0]"];
+            let expected: Vec<String> = fields
+                .map(|it| {
+                    format!("Invalid status.storageVersions[0].{it}: Invalid value: \"{version}\": {wrong}")
+                })
+                .into();
+            let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+            check(&json!({"storageVersions": [server], "commonEncodingVersion": version}), &expected);
+        }
+        let server = json!({"apiServerID": "-fea", "encodingVersion": "v1", "decodableVersions": ["v1"]});
+        check(
+            &json!({"storageVersions": [server], "commonEncodingVersion": "v1"}),
+            &[&format!(
+                "Invalid status.storageVersions[0].apiServerID: Invalid value: \"-fea\": {subdomain}"
+            )],
+        );
+    }
+
     #[test]
     fn the_common_version_is_what_the_servers_imply() {
         let server = |id: &str, version: &str| json!({"apiServerID": id, "encodingVersion": version, "decodableVersions": [version]});

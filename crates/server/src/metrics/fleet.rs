@@ -9,7 +9,7 @@ use prometheus_client::{
 
 use super::{
     Metrics, SECONDS, as_i64,
-    labels::{AgreementState, Resource},
+    labels::{AgreementState, Resource, WriteKind},
 };
 
 /// The most resources that are counted by name; custom resources come and go.
@@ -19,7 +19,8 @@ const MAX_RESOURCES: usize = 2_000;
 pub(super) struct FleetSeries {
     members: Gauge,
     agreement: Family<AgreementState, Gauge>,
-    written: Counter,
+    written: Family<WriteKind, Counter>,
+    events_lost: Counter,
     retries: Family<Resource, Counter>,
     n_retried: std::sync::atomic::AtomicUsize,
     gate: Histogram,
@@ -44,7 +45,8 @@ pub struct FleetSummary {
 
 impl FleetSeries {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let (members, agreement, written) = (Gauge::default(), Family::default(), Counter::default());
+        let (members, agreement, written) = (Gauge::default(), Family::default(), Family::default());
+        let events_lost = Counter::default();
         let (retries, open, closed) = (Family::default(), Gauge::default(), Gauge::default());
         let gate = Histogram::new(SECONDS);
         let r = registry;
@@ -56,8 +58,13 @@ impl FleetSeries {
         );
         r.register(
             "convoy_storage_version_writes",
-            "StorageVersion objects that this server wrote: reports, votes, collections, repairs",
+            "StorageVersion objects that this server wrote, per occasion: report, vote, collect, hold, mend",
             written.clone(),
+        );
+        r.register(
+            "convoy_fleet_events_lost",
+            "Events about servers and storage versions that could not be written",
+            events_lost.clone(),
         );
         r.register(
             "convoy_fence_retries",
@@ -76,7 +83,7 @@ impl FleetSeries {
             closed.clone(),
         );
         let n_retried = std::sync::atomic::AtomicUsize::new(0);
-        Self { members, agreement, written, retries, n_retried, gate, open, closed }
+        Self { members, agreement, written, events_lost, retries, n_retried, gate, open, closed }
     }
 }
 
@@ -92,9 +99,14 @@ impl Metrics {
         self.fleet.closed.set(as_i64(closed));
     }
 
-    /// A StorageVersion object was written.
-    pub fn storage_version_written(&self) {
-        self.fleet.written.inc();
+    /// A StorageVersion object was written on this occasion.
+    pub fn storage_version_written(&self, kind: &'static str) {
+        self.fleet.written.get_or_create(&WriteKind { kind }).inc();
+    }
+
+    /// An Event about a server or a storage version was lost.
+    pub fn fleet_event_lost(&self) {
+        self.fleet.events_lost.inc();
     }
 
     /// A write met a changed agreement.

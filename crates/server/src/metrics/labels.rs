@@ -33,6 +33,7 @@ labels! {
     QueueName { name: &'static str }
     LeaseName { name: String }
     AgreementState { state: &'static str }
+    WriteKind { kind: &'static str }
     RequestKind { request_kind: &'static str }
     AuthResult { result: &'static str }
     Resource { resource: String }

@@ -261,6 +261,30 @@ async fn discovery_and_openapi_show_what_users_define() {
     );
 }
 
+/// As upstream: a version that nobody can ask for is not hinted at.
+#[tokio::test]
+async fn discovery_hints_at_the_stored_version_only_while_it_is_served() {
+    let server = start().await;
+    // Discovery follows a definition as soon as the server does.
+    let until_hash = async |is_right: &dyn Fn(Option<&str>) -> bool| {
+        for _ in 0..500 {
+            let list = server.get("/apis/a.example/v1").await.expect(200).json();
+            let hash = list["resources"][0]["storageVersionHash"].as_str();
+            if is_right(hash) {
+                return hash.map(str::to_owned);
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("the hash of the stored version stays as it was");
+    };
+    let first = until_hash(&|it| it.is_some()).await;
+    flip(&server, 1).await;
+    until_hash(&|it| it.is_some() && it != first.as_deref()).await;
+    let hide = json!([{"op": "replace", "path": "/spec/versions/1/served", "value": false}]);
+    server.patch(&format!("{CRDS}/gadgets.a.example"), "json", hide).await.expect(200);
+    until_hash(&|it| it.is_none()).await;
+}
+
 #[tokio::test]
 async fn names_that_are_taken_are_free_again_when_their_owner_goes() {
     let server = start().await;

@@ -10,10 +10,10 @@ use store::fault::Cut;
 use testkit::tools;
 
 use super::{
-    custom::{THINGS, definition, thing, things},
-    ground::{CLASSES, CLASSES_RECORD, Ground, Ship, class, eventually},
+    custom::{LOAD as THINGS, definition, things},
+    ground::{CLASSES_RECORD, Ground, Ship, eventually},
+    load::{DEVICE_CLASSES, Load},
     on_both_stores,
-    rolling::Load,
 };
 
 on_both_stores!(whatever_happens_nothing_is_stored_that_was_not_agreed_on);
@@ -31,8 +31,8 @@ async fn whatever_happens_nothing_is_stored_that_was_not_agreed_on(ground: Groun
         ships.push(Some(ground.launch(name, 34).await));
     }
     definition(ships[0].as_ref().unwrap(), "v1").await;
-    let classes = Load::start_amid_crashes(CLASSES, class, 3);
-    let others = Load::start_amid_crashes(THINGS, thing, 3);
+    let classes = Load::start_amid_crashes(DEVICE_CLASSES, 3);
+    let others = Load::start_amid_crashes(THINGS, 3);
     for round in 0..rounds {
         let live: Vec<&Ship> = ships.iter().flatten().collect();
         classes.only(&live);
@@ -50,13 +50,14 @@ async fn whatever_happens_nothing_is_stored_that_was_not_agreed_on(ground: Groun
     others.only(&live);
     classes.wrote(5).await;
     others.wrote(5).await;
-    let n_written = classes.end().await + others.end().await;
+    let journals = [classes.end().await, others.end().await];
+    let n_written = journals[0].n_written() + journals[1].n_written();
     let ship = ships.iter().flatten().next().unwrap();
     eventually("all agree in the end", async || {
         ship.common(CLASSES_RECORD).await.is_some() && ship.common("example.com.things").await.is_some()
     })
     .await;
-    let judged = history.judge(&[("example.com", "things")]).await;
+    let judged = history.judge_with(&[("example.com", "things")], &journals).await;
     tools::report(&format!(
         "fleet chaos: {n_written} writes, {} judged, {} moves",
         judged.n_judged, judged.n_moves

@@ -5,18 +5,23 @@ use testkit::tools;
 
 use super::{
     ground::{Ground, Ship, VERSIONS, eventually},
+    load::{Load, Target},
     on_both_stores,
-    rolling::Load,
 };
 
 pub const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com";
 const RECORD: &str = "example.com.things";
 
+/// Things as they are written under load.
+pub const LOAD: Target =
+    Target { path: THINGS, prefix: "/registry/example.com/things/default/", make: thing };
+
 on_both_stores!(
     a_definition_can_be_used_everywhere_when_it_is_established,
     flips_under_load_leave_no_put_in_another_version,
     a_deleted_definition_takes_its_storage_version_with_it,
+    an_object_of_a_newer_definition_is_read_at_once,
 );
 
 pub fn thing(name: &str) -> Value {
@@ -84,7 +89,7 @@ async fn flips_under_load_leave_no_put_in_another_version(ground: Ground) {
     let history = ground.history().await;
     let ships = [ground.launch("a", 34).await, ground.launch("b", 35).await, ground.launch("c", 36).await];
     definition(&ships[0], "v1").await;
-    let load = Load::start(THINGS, thing, 6);
+    let load = Load::start(LOAD, 6);
     load.only(&ships.iter().collect::<Vec<_>>());
     let flips = tools::rounds(20);
     for n in 0..flips {
@@ -102,10 +107,11 @@ async fn flips_under_load_leave_no_put_in_another_version(ground: Ground) {
             load.wrote(3).await;
         }
     }
-    let n_written = load.end().await;
+    let journal = load.end().await;
+    let n_written = journal.n_written();
     let last = if flips.is_multiple_of(2) { "example.com/v1" } else { "example.com/v2" };
     eventually("all agree", async || ships[1].common(RECORD).await.as_deref() == Some(last)).await;
-    let judged = history.judge(&[("example.com", "things")]).await;
+    let judged = history.judge_with(&[("example.com", "things")], &[journal]).await;
     let least = u64::try_from(flips).unwrap();
     assert!(n_written > least && judged.n_judged > least, "{judged:?} {n_written}");
 }
@@ -125,5 +131,46 @@ async fn a_deleted_definition_takes_its_storage_version_with_it(ground: Ground) 
             ground.store.get(&store::Key::new(format!("/convoy/fences/{RECORD}"))).await.unwrap().is_none()
         })
         .await;
+    }
+}
+
+/// Another server has changed the definition and stored an object by it before this one has heard of either: it brings its
+/// definition up to the object's revision first.
+async fn an_object_of_a_newer_definition_is_read_at_once(ground: Ground) {
+    use store::{Key, Store, Txn};
+    let ship = ground.launch("a", 36).await;
+    definition(&ship, "v1").await;
+    ship.expect(201, "POST", THINGS, thing("old")).await;
+    let crd = Key::new("/registry/apiextensions.k8s.io/customresourcedefinitions/things.example.com");
+    for n in 3..20 {
+        let (name, version) = (format!("t{n}"), format!("v{n}"));
+        let entry = ground.store.get(&crd).await.unwrap().unwrap();
+        let mut object: Value = serde_json::from_slice(&entry.value).unwrap();
+        let generation = object["metadata"]["generation"].as_i64().unwrap();
+        object["metadata"]["generation"] = json!(generation + 1);
+        let versions = object["spec"]["versions"].as_array_mut().unwrap();
+        versions.iter_mut().for_each(|it| it["storage"] = json!(false));
+        let mut added = versions[0].clone();
+        (added["name"], added["storage"]) = (json!(version), json!(true));
+        versions.push(added);
+        object["status"]["storedVersions"].as_array_mut().unwrap().push(json!(version));
+        let key = Key::new(format!("/registry/example.com/things/default/{name}"));
+        let mut stored = thing(&name);
+        stored["apiVersion"] = json!(format!("example.com/{version}"));
+        stored["metadata"]["namespace"] = json!("default");
+        let txn = Txn::new().require_at(&crd, entry.modified).put(&crd, object.to_string().into());
+        if ground.store.commit(txn.put(&key, stored.to_string().into())).await.is_err() {
+            // The server was writing its status.
+            continue;
+        }
+        let shown = ship.get(&format!("{THINGS}/{name}")).await;
+        assert_eq!(
+            (&shown["apiVersion"], &shown["spec"]["n"]),
+            (&json!("example.com/v1"), &json!(1)),
+            "{shown}"
+        );
+        let all = ship.get(THINGS).await;
+        let versions = all["items"].as_array().unwrap().iter().map(|it| &it["apiVersion"]);
+        assert!(versions.clone().all(|it| it == "example.com/v1"), "{all}");
     }
 }

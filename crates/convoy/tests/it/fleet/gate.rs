@@ -11,8 +11,17 @@ use super::{
 
 on_both_stores!(
     one_resource_that_cannot_be_reported_delays_no_other,
+    leases_of_servers_pass_a_closed_gate_and_no_others,
     a_lost_entry_closes_the_gate_until_it_is_back
 );
+
+/// What cannot be reported in the first story.
+const SPOILT: [&str; 4] = [
+    "core.configmaps",
+    "core.pods",
+    "apiextensions.k8s.io.customresourcedefinitions",
+    "apiregistration.k8s.io.apiservices",
+];
 
 /// A fence that was written by a later release cannot be changed by this one.
 async fn spoil(ground: &Ground, name: &str) {
@@ -20,11 +29,18 @@ async fn spoil(ground: &Ground, name: &str) {
     ground.store.commit(Txn::new().put(&key, r#"{"format":99}"#.into())).await.unwrap();
 }
 
+/// Whatever was wrong with a fence is gone.
+async fn mend(ground: &Ground, name: &str) {
+    let key = Key::new(format!("/convoy/fences/{name}"));
+    ground.store.commit(Txn::new().delete(&key)).await.unwrap();
+}
+
+/// SV-1, SV-2, SV-4 and SV-5.
 async fn one_resource_that_cannot_be_reported_delays_no_other(ground: Ground) {
     let before = ground.launch("a", 36).await;
     definition(&before, "v1").await;
     before.server.stop().await;
-    for name in ["core.configmaps", "apiextensions.k8s.io.customresourcedefinitions", "core.pods"] {
+    for name in SPOILT {
         spoil(&ground, name).await;
     }
     // It is not ready, so it is asked while it starts.
@@ -56,8 +72,14 @@ async fn one_resource_that_cannot_be_reported_delays_no_other(ground: Ground) {
         ("PATCH", format!("{MAPS}/m")),
         ("POST", "/api/v1/namespaces/default/pods/p/exec".to_owned()),
         ("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned()),
+        ("POST", "/apis/apiregistration.k8s.io/v1/apiservices".to_owned()),
     ] {
-        assert_eq!(ask(method, &path, json!({})).await.0, 503, "{method} {path}");
+        let (code, answer) = ask(method, &path, json!({})).await;
+        assert_eq!(code, 503, "{method} {path}: {answer}");
+        assert!(
+            answer["message"].as_str().unwrap().starts_with("wait for storage version registration"),
+            "{answer}"
+        );
     }
     // What is not stored, not built in, reported, or only read, passes.
     let review =
@@ -73,10 +95,6 @@ async fn one_resource_that_cannot_be_reported_delays_no_other(ground: Ground) {
     let made = json!({"apiVersion": "internal.apiserver.k8s.io/v1alpha1", "kind": "StorageVersion",
         "metadata": {"generateName": "test.resource"}, "spec": {}});
     assert_eq!(ask("POST", VERSIONS, made).await.0, 201);
-    let lease =
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"generateName": "l-"}});
-    let leases = |namespace: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
-    assert_eq!(ask("POST", &leases("kube-system"), lease.clone()).await.0, 201);
     // Not ready, and alive.
     let (code, _) = ask("GET", "/readyz", Value::Null).await;
     assert_eq!(code, 500);
@@ -84,12 +102,41 @@ async fn one_resource_that_cannot_be_reported_delays_no_other(ground: Ground) {
     let health = starting.health().await;
     assert!(health.contains("not reported yet: "), "{health}");
 
-    for name in ["core.configmaps", "apiextensions.k8s.io.customresourcedefinitions", "core.pods"] {
-        let key = Key::new(format!("/convoy/fences/{name}"));
-        ground.store.commit(Txn::new().delete(&key)).await.unwrap();
+    for name in SPOILT {
+        mend(&ground, name).await;
     }
     eventually("everything can be written", async || ask("GET", "/readyz", Value::Null).await.0 == 200).await;
     assert_eq!(ask("POST", MAPS, map("m")).await.0, 201);
+}
+
+/// SV-4: what identities and elections need passes in kube-system, and nowhere else. No exception lifts the fence, so what
+/// passes is seen by a removal, which needs none.
+async fn leases_of_servers_pass_a_closed_gate_and_no_others(ground: Ground) {
+    let ship = ground.launch("a", 36).await;
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
+    let leases = |namespace: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    for namespace in ["kube-system", "default"] {
+        ship.expect(201, "POST", &leases(namespace), lease.clone()).await;
+    }
+    spoil(&ground, "coordination.k8s.io.leases").await;
+    let gate = "wait for storage version registration to complete for resource: leases.coordination.k8s.io";
+    eventually("the gate is closed", async || {
+        let (code, answer) = ship.ask("POST", &leases("default"), lease.clone()).await;
+        assert!(matches!(code, 409 | 503), "{code} {answer}");
+        code == 503 && answer["message"].as_str().unwrap().starts_with(gate)
+    })
+    .await;
+    let object = |namespace: &str| format!("{}/l", leases(namespace));
+    ship.expect(503, "DELETE", &object("default"), Value::Null).await;
+    ship.expect(503, "PATCH", &object("default"), json!({"metadata": {"labels": {"a": "b"}}})).await;
+    ship.expect(503, "PATCH", &object("kube-system"), json!({"metadata": {"labels": {"a": "b"}}})).await;
+    ship.expect(200, "DELETE", &object("kube-system"), Value::Null).await;
+    mend(&ground, "coordination.k8s.io.leases").await;
+    eventually("all can be written again", async || {
+        ship.ask("DELETE", &object("default"), Value::Null).await.0 == 200
+    })
+    .await;
+    ship.expect(201, "POST", &leases("kube-system"), lease).await;
 }
 
 async fn a_lost_entry_closes_the_gate_until_it_is_back(ground: Ground) {
@@ -98,8 +145,7 @@ async fn a_lost_entry_closes_the_gate_until_it_is_back(ground: Ground) {
     ship.expect(201, "POST", MAPS, map("m0")).await;
     for round in 1..=5 {
         // Somebody's mistake: the record is gone, and what the server knows with it.
-        let key = Key::new("/convoy/fences/core.configmaps");
-        ground.store.commit(Txn::new().delete(&key)).await.unwrap();
+        mend(&ground, "core.configmaps").await;
         // The next write reports again and goes on, or finds the gate closed until that is done.
         eventually("it can be written again", async || {
             let (code, answer) = ship.ask("POST", MAPS, map(&format!("m{round}"))).await;
@@ -109,5 +155,26 @@ async fn a_lost_entry_closes_the_gate_until_it_is_back(ground: Ground) {
         .await;
         assert_eq!(ship.common("core.configmaps").await.as_deref(), Some("v1"));
     }
+    // A loss that it cannot repair by itself: the gate is closed for as long as that lasts, and the server is not ready.
+    spoil(&ground, "core.configmaps").await;
+    eventually("the gate is closed", async || ship.ask("POST", MAPS, map("m6")).await.0 == 503).await;
+    for n in 7..10 {
+        let refused = ship.expect(503, "POST", MAPS, map(&format!("m{n}"))).await;
+        let text =
+            "wait for storage version registration to complete for resource: configmaps, last seen error: ";
+        assert!(refused["message"].as_str().unwrap().starts_with(text), "{refused}");
+    }
+    ship.expect(500, "GET", "/readyz", Value::Null).await;
+    ship.expect(
+        201,
+        "POST",
+        "/api/v1/namespaces/default/secrets",
+        json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "s"}}),
+    )
+    .await;
+    mend(&ground, "core.configmaps").await;
+    eventually("the gate is open", async || ship.ask("POST", MAPS, map("m10")).await.0 == 201).await;
+    ship.expect(200, "GET", "/readyz", Value::Null).await;
     history.judge(&[]).await;
 }

@@ -4,23 +4,21 @@ use std::{sync::Arc, time::Duration};
 
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use convoy::{Keep, Options, Release, Server, SharedStore};
-use futures_util::StreamExt;
 use http_body_util::BodyExt;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::{
-    Event, Range, Revision, Store, SystemClock,
+    Store, SystemClock,
     fault::{FaultStore, Faults},
 };
 use store_embedded::EmbeddedStore;
 use store_etcd::{EtcdConfig, EtcdStore};
 use tempfile::TempDir;
-use testkit::{
-    etcd::{self, Etcd},
-    history::encoding::Encodings,
-};
+use testkit::etcd::{self, Etcd};
 
-use super::hand::{self, Care, Hand};
+use super::{
+    hand::{self, Care, Hand},
+    history::History,
+};
 
 /// The resource whose storage version differs between 1.34 (v1beta2) and 1.36 (v1).
 pub const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
@@ -56,13 +54,6 @@ pub struct Ship {
     pub faults: Faults,
     /// What migrates through its API, if its own controllers do not.
     pub hand: Option<Hand>,
-}
-
-/// Everything that is stored from its making on.
-pub struct History {
-    events: Arc<Mutex<Vec<Event>>>,
-    store: SharedStore,
-    task: tokio::task::JoinHandle<()>,
 }
 
 impl Ground {
@@ -305,47 +296,6 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl Fn
     while !check().await {
         assert!(tokio::time::Instant::now() < deadline, "{what}: it did not come to that");
         tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-impl History {
-    fn from(store: SharedStore, from: Revision) -> Self {
-        let events: Arc<Mutex<Vec<Event>>> = Arc::default();
-        let (seen, watched) = (Arc::clone(&events), store.clone());
-        let task = tokio::spawn(async move {
-            let mut batches = watched.watch(&Range::prefix("/registry/"), from).await.unwrap();
-            while let Some(batch) = batches.next().await {
-                seen.lock().extend(batch.expect("the watch of a test must not break").events);
-            }
-        });
-        Self { events, store, task }
-    }
-
-    /// Judges everything; custom resources are named by their group and plural.
-    pub async fn judge(self, custom: &[(&str, &str)]) -> Encodings {
-        // The last change of the test's own, so that nothing can follow that is not judged.
-        let end = store::Key::new("/registry/end-of-history");
-        let last = self.store.commit(store::Txn::new().put(&end, "{}".into())).await.unwrap();
-        eventually("the whole history is seen", async || {
-            self.events.lock().last().is_some_and(|it| it.revision() >= last)
-        })
-        .await;
-        self.task.abort();
-        let mut prefixes = built_in();
-        prefixes.extend(
-            custom
-                .iter()
-                .map(|(group, plural)| (format!("/registry/{group}/{plural}/"), format!("{group}.{plural}"))),
-        );
-        let mut history = Encodings::new("/registry/storageversions/", prefixes);
-        for event in self.events.lock().iter() {
-            match event {
-                Event::Put(it) => history.see(it.modified.get(), it.key.as_str(), Some(&it.value)),
-                Event::Delete(key, at) => history.see(at.get(), key.as_str(), None),
-            }
-        }
-        assert_eq!(history.faults, Vec::<String>::new());
-        history
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who is a member: identities, leases, departures (ID-1 to ID-5, GC-1 to GC-11 on member records).
+//! Who is a member: identities, leases, departures (ID-1, ID-4, ID-5, SV-16, SV-17, GC-2, GC-11 on member records).
 
 use std::time::Duration;
 
@@ -7,10 +7,9 @@ use store::{Key, Store, Txn};
 
 use super::{
     ground::{CLASSES_RECORD, Ground, NEW, OLD, VERSIONS, eventually},
+    identity::identities,
     on_both_stores,
 };
-
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
 on_both_stores!(
     every_server_has_a_lease_that_says_who_it_is,
@@ -21,11 +20,6 @@ on_both_stores!(
     a_mirror_that_was_deleted_or_damaged_is_put_back,
     what_nobody_stands_behind_is_collected,
 );
-
-async fn identities(ship: &super::ground::Ship) -> Vec<Value> {
-    let path = format!("{LEASES}?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver");
-    ship.get(&path).await["items"].take().as_array().cloned().unwrap()
-}
 
 async fn every_server_has_a_lease_that_says_who_it_is(ground: Ground) {
     let first = ground.launch("test-server-a", 36).await;
@@ -113,7 +107,9 @@ async fn an_unchanged_report_changes_nothing(ground: Ground) {
     // A process that follows the first one at once says the same as it did.
     first.server.crash();
     let again = ground.launch("first", 36).await;
-    for (now, before) in list(&again).await.into_iter().zip(before) {
+    let after = list(&again).await;
+    assert_eq!(after.len(), before.len());
+    for (now, before) in after.into_iter().zip(before) {
         assert_eq!(now, before);
     }
 }

@@ -1,9 +1,12 @@
 //! Steps that would leave objects unreadable are refused, with the reason and the remedy (G6).
 
-use serde_json::Value;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use store::{Key, Store, Txn};
 
 use super::{
-    ground::{CLASSES, CLASSES_RECORD, Ground, NEW, class, eventually},
+    ground::{CLASSES, CLASSES_RECORD, Ground, MAPS, NEW, class, eventually, map},
     on_both_stores,
 };
 
@@ -13,6 +16,8 @@ const BETAS: &str = "--runtime-config=api/beta=true";
 on_both_stores!(
     a_server_that_cannot_read_what_is_stored_stays_out,
     a_server_that_cannot_read_what_is_written_stays_out,
+    a_member_that_can_no_longer_read_what_is_written_leaves_and_stays_up,
+    a_resource_that_is_never_reported_holds_back_no_record,
     what_servers_do_past_the_api_is_recorded
 );
 
@@ -34,7 +39,7 @@ async fn a_server_that_cannot_read_what_is_stored_stays_out(ground: Ground) {
 }
 
 async fn a_server_that_cannot_read_what_is_written_stays_out(ground: Ground) {
-    let new = ground.launch("new", 36).await;
+    let (new, newer) = (ground.launch("new", 36).await, ground.launch("newer", 36).await);
     assert_eq!(new.common(CLASSES_RECORD).await.as_deref(), Some(NEW));
     // Nothing is stored; what counts is what the others would store.
     let refused = ground.try_launch("old", 33, &[BETAS]).await.err().unwrap();
@@ -46,23 +51,95 @@ async fn a_server_that_cannot_read_what_is_written_stays_out(ground: Ground) {
     // It tells the others, who tell people.
     let starting = super::ground::Starting::launch(ground.store.clone(), "old", 33, &[BETAS]).await;
     eventually("the others know of it", async || !new.server.status().refused.is_empty()).await;
-    eventually("there is an Event", async || {
-        let events = new.get("/apis/events.k8s.io/v1/events").await;
-        events["items"].as_array().unwrap().iter().any(|it| it["reason"] == "ServerRefused")
-    })
-    .await;
+    let told = async || {
+        let events = new.get("/apis/events.k8s.io/v1/namespaces/kube-system/events").await;
+        events["items"].as_array().unwrap().iter().filter(|it| it["reason"] == "ServerRefused").count()
+    };
+    eventually("there is an Event", async || told().await > 0).await;
     // It answers reads, and is not ready.
     assert_eq!(starting.ask("GET", "/api/v1/namespaces", Value::Null).await.0, 200);
     assert_eq!(starting.ask("GET", "/livez", Value::Null).await.0, 200);
     assert_eq!(starting.ask("GET", "/readyz", Value::Null).await.0, 500);
-    let (code, answer) =
-        starting.ask("POST", "/api/v1/namespaces/default/configmaps", super::ground::map("m")).await;
+    let (code, answer) = starting.ask("POST", "/api/v1/namespaces/default/configmaps", map("m")).await;
     assert_eq!(code, 503, "{answer}");
+    // The other one, too, has looked by now; it has nothing to add.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(told().await, 1);
+    newer.server.stop().await;
     drop(starting);
     eventually("its note goes with it", async || new.server.status().refused.is_empty()).await;
     // With the others gone, nothing stands in its way: nothing was stored.
     new.server.stop().await;
     ground.launch_with("old", 33, &[BETAS]).await;
+}
+
+/// `Order::Withdraw`: a record that somebody has damaged names a version that a member cannot read. It leaves, says why,
+/// answers reads, writes nothing, and joins again when the obstacle is gone.
+async fn a_member_that_can_no_longer_read_what_is_written_leaves_and_stays_up(ground: Ground) {
+    // It does not ask others to write for it, either.
+    let alone = "--feature-gates=UnknownVersionInteroperabilityProxy=false";
+    let old = ground.launch_with("old", 33, &[BETAS, alone]).await;
+    let new = ground.launch("new", 36).await;
+    let key = Key::new(format!("/convoy/fences/{CLASSES_RECORD}"));
+    let entry = ground.store.get(&key).await.unwrap().unwrap();
+    let mut record: Value = serde_json::from_slice(&entry.value).unwrap();
+    record["entries"] = json!([]);
+    record["selection"] = json!(NEW);
+    record.as_object_mut().unwrap().remove("common");
+    ground.store.commit(Txn::new().put(&key, record.to_string().into())).await.unwrap();
+    eventually("it is refused", async || old.state() == "Refused").await;
+    eventually("it is no member", async || new.n_members() == 1).await;
+    let health = "/readyz/poststarthook/built-in-resources-storage-version-updater";
+    assert_eq!(old.ask("GET", "/livez", Value::Null).await.0, 200);
+    assert_eq!(old.ask("GET", health, Value::Null).await.0, 500);
+    let why = old.server.status().server.unwrap().reason;
+    assert!(why.contains("deviceclasses.resource.k8s.io is written as resource.k8s.io/v1"), "{why}");
+    eventually("the other one knows of it", async || !new.server.status().refused.is_empty()).await;
+    old.expect(200, "GET", MAPS, Value::Null).await;
+    let refused = old.expect(503, "POST", MAPS, map("m")).await;
+    assert!(
+        refused["message"].as_str().unwrap().contains("cannot be written through this server"),
+        "{refused}"
+    );
+    new.server.stop().await;
+    eventually("it is a member again", async || old.state() == "Member").await;
+    eventually("it can write", async || matches!(old.ask("POST", MAPS, map("m")).await.0, 201 | 409)).await;
+}
+
+/// A regression: records for the audit log stood in one queue with Events, which waited until everything was reported.
+async fn a_resource_that_is_never_reported_holds_back_no_record(ground: Ground) {
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, log) = (folder.path().join("policy"), folder.path().join("log"));
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n")
+        .unwrap();
+    let audit =
+        [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
+    let ship = ground.launch_with("a", 36, &[&audit[0], &audit[1]]).await;
+    let spoilt = Key::new("/convoy/fences/core.configmaps");
+    ground.store.commit(Txn::new().put(&spoilt, r#"{"format":99}"#.into())).await.unwrap();
+    eventually("it is not ready", async || ship.ask("GET", "/readyz", Value::Null).await.0 == 500).await;
+    // This is told as an Event, and put into the audit log.
+    super::custom::definition(&ship, "v1").await;
+    let (name, v2) = ("example.com.things", super::custom::things("v2"));
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com";
+    ship.expect(200, "PATCH", path, json!({"spec": {"versions": v2["spec"]["versions"]}})).await;
+    eventually("the Event is there", async || {
+        let events = ship.get("/apis/events.k8s.io/v1/namespaces/default/events").await;
+        let mut events = events["items"].as_array().unwrap().iter();
+        events.any(|it| it["regarding"]["name"] == name && it["note"].as_str().unwrap().contains("no longer"))
+    })
+    .await;
+    eventually("so is the record", async || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let lines = text.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
+        let is_move = |it: &Value| {
+            it["objectRef"]["name"] == name
+                && it["annotations"]["convoy/written"] == "straight through the store"
+        };
+        lines.filter(is_move).count() >= 2
+    })
+    .await;
+    ship.expect(500, "GET", "/readyz", Value::Null).await;
 }
 
 /// Reports in the audit log, an override in the audit log and as an Event, and what nobody knows as an Event.
@@ -89,10 +166,8 @@ async fn what_servers_do_past_the_api_is_recorded(ground: Ground) {
     new.server.stop().await;
     std::fs::remove_file(&log).unwrap();
 
-    let key = store::Key::new("/registry/spaceships/enterprise");
-    store::Store::commit(&ground.store, store::Txn::new().put(&key, r#"{"kind":"Spaceship"}"#.into()))
-        .await
-        .unwrap();
+    let key = Key::new("/registry/spaceships/enterprise");
+    Store::commit(&ground.store, Txn::new().put(&key, r#"{"kind":"Spaceship"}"#.into())).await.unwrap();
     let flags = [BETAS, "--allow-undecodable=deviceclasses.resource.k8s.io/v1", &audit[0], &audit[1]];
     let old = ground.launch_with("old", 33, &flags).await;
     let is_override = |it: &Value| {

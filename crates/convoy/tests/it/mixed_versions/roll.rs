@@ -26,7 +26,7 @@ use super::{
     verdict::Logbook,
     watchers::{Goal, Watcher},
 };
-use crate::fleet::ground::{Ground, History};
+use crate::fleet::{ground::Ground, history::History};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// So many faults are enough to go by.
