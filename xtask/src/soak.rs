@@ -119,6 +119,14 @@ const SOAKS: &[Soak] = &[
         about: "the server that migrates crashes at random moments and another one goes on (rounds = flips)",
     },
     Soak {
+        name: "migration-many",
+        package: "convoy",
+        target: IT,
+        filter: "migration::many::",
+        rounds: 100_000,
+        about: "many objects are migrated in flat memory, and the estimate comes true (rounds = objects)",
+    },
+    Soak {
         name: "rollout",
         package: "convoy",
         target: IT,

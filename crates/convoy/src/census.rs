@@ -4,6 +4,7 @@
 //! what its API says. Which of the three it was is said.
 
 mod inferred;
+pub mod reader;
 mod scan;
 
 use clap::Args;

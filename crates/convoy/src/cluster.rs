@@ -99,16 +99,21 @@ impl ClusterFlags {
     }
 
     async fn open_store(&self) -> Result<Cluster, Failure> {
-        let flags = StorageFlags {
-            data_dir: self.data_dir.clone(),
-            etcd: self.etcd.clone(),
-            // A command compacts nothing.
-            etcd_compaction_interval: GoDuration::from_secs(0),
-            event_ttl: GoDuration::from_secs(3600),
-        };
-        let clock: SharedClock = SystemClock::shared();
-        Ok(Cluster::Stored(Storage::open(&flags, &clock).await?))
+        Ok(Cluster::Stored(open_at_rest(self.data_dir.clone(), self.etcd.clone()).await?))
     }
+}
+
+/// Opens a store to read it.
+pub async fn open_at_rest(data_dir: Option<PathBuf>, etcd: EtcdFlags) -> Result<Storage, Failure> {
+    let flags = StorageFlags {
+        data_dir,
+        etcd,
+        // A command compacts nothing.
+        etcd_compaction_interval: GoDuration::from_secs(0),
+        event_ttl: GoDuration::from_secs(3600),
+    };
+    let clock: SharedClock = SystemClock::shared();
+    Storage::open(&flags, &clock).await
 }
 
 impl Cluster {

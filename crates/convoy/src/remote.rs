@@ -3,7 +3,7 @@
 mod health;
 mod servers;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use clap::Args;
 use controllers::{Controller, Election, Selection, Setup};
@@ -15,10 +15,12 @@ use tokio::net::TcpListener;
 use self::health::{Vitals, Watchful};
 use self::servers::Servers;
 use crate::{
+    census::reader::EtcdReader,
     cli::say,
-    cluster::{ClusterFlags, block_on},
+    cluster::{self, ClusterFlags, block_on},
     counting::Counting,
     failure::Failure,
+    flags::EtcdFlags,
     logging::{self, LogFormat, Volume},
     serve::Signals,
 };
@@ -65,6 +67,45 @@ pub struct RemoteFlags {
     /// Requests about objects that are under way at the same time
     #[arg(long, value_name = "N", default_value_t = 16)]
     concurrency: usize,
+
+    /// Prove by what is in the cluster's etcd instead of by a second pass through the API (evidence StoreScan): the
+    /// members' URLs, separated by commas. It is only read
+    #[arg(long, value_name = "URL,...", value_delimiter = ',')]
+    verify_etcd_servers: Vec<String>,
+
+    /// The prefix of the cluster's keys in that etcd
+    #[arg(long, value_name = "PREFIX", default_value = "/registry", requires = "verify_etcd_servers")]
+    verify_etcd_prefix: String,
+
+    /// The authority that that etcd's certificate must come from (PEM)
+    #[arg(long, value_name = "FILE", requires = "verify_etcd_servers")]
+    verify_etcd_cafile: Option<PathBuf>,
+
+    /// The certificate to show to that etcd (PEM)
+    #[arg(long, value_name = "FILE", requires = "verify_etcd_keyfile")]
+    verify_etcd_certfile: Option<PathBuf>,
+
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "verify_etcd_certfile")]
+    verify_etcd_keyfile: Option<PathBuf>,
+}
+
+impl RemoteFlags {
+    /// What reads the cluster's etcd, if somebody said where that is.
+    async fn reader(&self) -> Result<Option<Arc<EtcdReader>>, Failure> {
+        if self.verify_etcd_servers.is_empty() {
+            return Ok(None);
+        }
+        let etcd = EtcdFlags {
+            etcd_servers: self.verify_etcd_servers.clone(),
+            etcd_prefix: self.verify_etcd_prefix.clone(),
+            etcd_cafile: self.verify_etcd_cafile.clone(),
+            etcd_certfile: self.verify_etcd_certfile.clone(),
+            etcd_keyfile: self.verify_etcd_keyfile.clone(),
+        };
+        let storage = cluster::open_at_rest(None, etcd).await?;
+        Ok(Some(Arc::new(EtcdReader::new(storage)?)))
+    }
 }
 
 /// The flags of `convoy controllers`.
@@ -177,10 +218,15 @@ impl Beside<'_> {
     /// Until `stop` ends; anew whenever the cluster has other API servers, as each pass can be cut off anywhere.
     async fn run(&self, setup: &Setup, stop: impl Future<Output = ()> + Clone) -> Result<(), Failure> {
         let Self { flags, config, client, vitals } = *self;
+        let reader = flags.reader().await?;
         loop {
             let servers = Servers::find(flags, config).await?;
             let mut setup = setup.clone();
-            setup.engine = Some(Arc::new(servers.engine(flags)));
+            let engine = servers.engine(flags);
+            setup.engine = Some(match &reader {
+                Some(reader) => Arc::new(engine.reading(reader.clone())),
+                None => Arc::new(engine),
+            });
             tokio::select! {
                 () = controllers::run(client.clone(), setup, stop.clone()) => return Ok(()),
                 () = servers.changed(client) => vitals.start_again(),

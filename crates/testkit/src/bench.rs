@@ -13,3 +13,4 @@ mod proxied;
 pub mod table;
 
 pub use plan::{Plan, run};
+pub(crate) use plan::{float, prepare};

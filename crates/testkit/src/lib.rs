@@ -11,6 +11,7 @@ pub mod client;
 pub mod convoy;
 pub mod etcd;
 pub mod history;
+pub mod parcels;
 mod ports;
 pub mod raw;
 pub mod tools;

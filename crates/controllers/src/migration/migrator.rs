@@ -463,29 +463,41 @@ impl Work<'_> {
         events::record(&self.shared.ctx, self.migration.involved(), &record).await;
     }
 
-    /// Writes the status. Somebody who changed the migration meanwhile is heard first.
+    /// Writes the status. Who changed that meanwhile is heard first; who changed a wish is heard with the next pass.
     async fn flush(&mut self) -> Result<(), Error> {
-        let Migration { api, object, .. } = &self.migration;
-        let mut written = object.clone();
-        written["status"] = self.migration.status(&self.live.run, (self.shared.ctx.now)());
-        let client = &self.shared.ctx.client;
         let name = self.migration.name().to_owned();
-        let collection = api.collection();
-        match collection.replace_subresource(client, &name, "status", &written).await {
-            Ok(stored) => {
-                self.live.written = status_of(&stored);
-                self.live.flushed = Instant::now();
-                self.migration = Migration::read(*api, stored);
-                self.migration.run = self.live.run.clone();
-                let other = self.migration.other_hand().map(str::to_owned);
-                self.notice(other.as_deref()).await;
-                self.settled = self.live.clone();
-                Ok(())
+        let collection = self.migration.api.collection();
+        let client = &self.shared.ctx.client;
+        let mut object = self.migration.object.clone();
+        let stored = loop {
+            let mut written = object.clone();
+            written["status"] = self.migration.status(&self.live.run, (self.shared.ctx.now)());
+            match collection.replace_subresource(client, &name, "status", &written).await {
+                Ok(stored) => break stored,
+                Err(error) => {
+                    // Somebody may have changed a wish. The status is nobody's but this process's, as long as it is as it
+                    // was left.
+                    let newer = if error.is(409) { collection.get(client, &name).await? } else { None };
+                    let is_ours = |newer: &Value| {
+                        object::uid(newer) == self.live.uid
+                            && status_of(newer) == self.live.written
+                            && newer["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"]
+                    };
+                    let Some(newer) = newer.filter(is_ours) else {
+                        warn!(migration = name, error = %Chain(&error), "the status of a migration could not be written");
+                        return Err(error);
+                    };
+                    object = newer;
+                }
             }
-            Err(error) => {
-                warn!(migration = name, error = %Chain(&error), "the status of a migration could not be written");
-                Err(error)
-            }
-        }
+        };
+        self.live.written = status_of(&stored);
+        self.live.flushed = Instant::now();
+        self.migration = Migration::read(self.migration.api, stored);
+        self.migration.run = self.live.run.clone();
+        let other = self.migration.other_hand().map(str::to_owned);
+        self.notice(other.as_deref()).await;
+        self.settled = self.live.clone();
+        Ok(())
     }
 }

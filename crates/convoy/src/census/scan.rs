@@ -18,6 +18,9 @@ const PAGE: usize = 1_000;
 
 const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
+/// How values begin that are encrypted.
+pub(super) const SEALED: &[u8] = b"k8s:enc:";
+
 /// The part of a value that matters.
 #[derive(Deserialize)]
 struct Head {
@@ -26,9 +29,9 @@ struct Head {
 }
 
 /// Where the objects of a resource are.
-struct Place {
-    prefix: String,
-    resource: GroupResource,
+pub(super) struct Place {
+    pub(super) prefix: String,
+    pub(super) resource: GroupResource,
     definition: Option<Value>,
 }
 
@@ -75,13 +78,13 @@ pub(super) async fn scan(store: &SharedStore) -> Result<CensusView, String> {
 }
 
 /// The version that a stored value says it is in.
-fn version_of(value: &[u8]) -> Option<String> {
+pub(super) fn version_of(value: &[u8]) -> Option<String> {
     if let Some(envelope) = value.strip_prefix(b"k8s\0") {
         // Of the envelope the first field is the type, and of that the first one the version.
         let text = first_field(first_field(envelope)?)?;
         return String::from_utf8(text.to_vec()).ok().filter(|it| !it.is_empty());
     }
-    if let Some(sealed) = value.strip_prefix(b"k8s:enc:") {
+    if let Some(sealed) = value.strip_prefix(SEALED) {
         // k8s:enc:PROVIDER:v1:KEY:...
         let head: Vec<&[u8]> = sealed.splitn(4, |it| *it == b':').take(3).collect();
         let text = |at: usize| head.get(at).map(|it| String::from_utf8_lossy(it).into_owned());
@@ -114,7 +117,7 @@ async fn written(store: &SharedStore) -> Result<BTreeMap<String, String>, String
 }
 
 /// Every resource of every release that is known.
-fn built_in() -> Result<Vec<Place>, String> {
+pub(super) fn built_in() -> Result<Vec<Place>, String> {
     let mut places: Vec<Place> = Vec::new();
     let all = RuntimeConfig::parse("api/all=true").map_err(|it| it.to_string())?;
     for release in (catalog::FIRST_RELEASE.minor..=catalog::LAST_RELEASE.minor).map(Release::v1) {
@@ -136,7 +139,12 @@ fn defined(value: &[u8]) -> Option<Place> {
     let group = definition.pointer("/spec/group")?.as_str()?;
     let plural = definition.pointer("/spec/names/plural")?.as_str()?;
     let resource = GroupResource::new(group, plural);
-    Some(Place { prefix: format!("/registry/{group}/{plural}/"), resource, definition: Some(definition) })
+    Some(Place { prefix: custom_prefix(&resource), resource, definition: Some(definition) })
+}
+
+/// Where the objects of a custom resource are.
+pub(super) fn custom_prefix(resource: &GroupResource) -> String {
+    format!("/registry/{}/{}/", resource.group, resource.resource)
 }
 
 /// `/registry/ships/` of `/registry/ships/default/enterprise`.

@@ -2,7 +2,7 @@
 //!
 //! Every story runs on the embedded store and on etcd, with servers in this process; what is stored is read from the
 //! store. Those in `through_api` run once more beside a server that migrates nothing by itself, by requests to it.
-//! Long forms: `cargo xtask soak migration-crash`; `CONVOY_SOAK` for a webhook that is dead for 90 seconds.
+//! Long forms: `cargo xtask soak migration-crash` and `migration-many`; `CONVOY_SOAK` for a webhook that is dead for 90 seconds.
 //!
 //! T, A, B and LAB are the numbers of the requirements, and stand above each story. Where to find them:
 //!
@@ -14,7 +14,7 @@
 //! | `trouble` | T2, T4, T20; A11, A13 |
 //! | `agreement` | T7, T15, T17; B1, B14, B16, B20, B23, B24, B26, B27 |
 //! | `crash`, `processes` | T1, T3, T9; A1, A20; B1 |
-//! | `progress` | T10 in small; `cargo xtask bench` for 60,000 objects |
+//! | `progress`, `many` | T10; `cargo xtask soak migration-many` for 100,000 objects |
 //! | `lists` | T11, T14, T15; A18; B13, B21, B22 |
 //! | `webhook` | T1, T4, T6, T12 |
 //! | `sleeper` | T8, T15; A10, A17 |
@@ -33,6 +33,7 @@ mod crash;
 mod flips;
 mod freeze;
 mod lists;
+mod many;
 mod objects;
 mod processes;
 mod progress;

@@ -5,36 +5,20 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
+use anyhow::{Result, ensure};
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::plan::{BUILT_IN, Plan, float, mib, ms, prepare};
+use super::plan::{BUILT_IN, Plan, float, mib, ms};
 use super::table::{Table, Target as Aim};
 use crate::convoy::{Convoy, Options};
 use crate::etcd::Etcd;
-use load::closed_loop::{self, MakeRequest, Subject, always};
+use crate::parcels::{PARCELS, ask, cancel, fill, flip, last, migrate};
+use load::closed_loop::{self, MakeRequest, always};
 use load::wire::Target;
 
-const CRD: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parcels.bench.example";
-const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
-const PARCELS: Subject = Subject {
-    path: "/apis/bench.example/v1/namespaces/bench/parcels",
-    api_version: "bench.example/v1",
-    kind: "Parcel",
-};
 /// What others write meanwhile.
 const WRITES_PER_SECOND: u32 = 50;
-/// A migration takes minutes at most.
-const PATIENCE: Duration = Duration::from_secs(3_600);
-
-/// What a migration took.
-struct Took {
-    all: Duration,
-    rewriting: Duration,
-    /// How far the first estimate after 5 % was from the truth, if there was one.
-    estimate_error: Option<f64>,
-}
 
 pub(super) async fn measure(plan: &Plan, table: &mut Table) -> Result<()> {
     let embedded = plan.options().flag("--controllers=*,-storage-version-trigger");
@@ -144,93 +128,5 @@ async fn through_the_api(plan: &Plan, table: &mut Table) -> Result<()> {
     );
     let per_second = float(objects) / all.as_secs_f64();
     table.add("migration through the API", Aim::AtLeast(1_500.0), per_second, "/s", note);
-    Ok(())
-}
-
-async fn fill(convoy: &Convoy, objects: u64) -> Result<Target> {
-    let target = prepare(convoy).await?;
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}});
-    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "parcels.bench.example"},
-        "spec": {"group": "bench.example", "scope": "Namespaced",
-            "names": {"plural": "parcels", "kind": "Parcel"},
-            "versions": [version("v1", true), version("v2", false)]}});
-    let admin = convoy.admin();
-    let (folder, _) = CRD.rsplit_once('/').context("a path")?;
-    admin.post(folder, &crd).await?.expect(201)?;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while admin.get(&format!("{}?limit=1", PARCELS.path)).await?.expect(200).is_err() {
-        ensure!(Instant::now() < deadline, "the definition is not established");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    closed_loop::send_all(&target, 16, objects, PARCELS.creates(&target, "p")).await?;
-    Ok(target)
-}
-
-/// Makes this version the one that is stored.
-async fn flip(convoy: &Convoy, storage: &str) -> Result<()> {
-    let admin = convoy.admin();
-    for _ in 0..20 {
-        let mut crd = admin.get(CRD).await?.expect(200)?;
-        for version in crd["spec"]["versions"].as_array_mut().context("versions")? {
-            version["storage"] = json!(version["name"] == storage);
-        }
-        if admin.put(CRD, &crd).await?.expect(200).is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    bail!("the definition cannot be turned to {storage}")
-}
-
-async fn ask(convoy: &Convoy, annotations: Value) -> Result<String> {
-    let migration = json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
-        "metadata": {"generateName": "bench-", "annotations": annotations},
-        "spec": {"resource": {"group": "bench.example", "version": "v1", "resource": "parcels"}}});
-    let made = convoy.admin().post(MIGRATIONS, &migration).await?.expect(201)?;
-    Ok(made["metadata"]["name"].as_str().context("a name")?.to_owned())
-}
-
-/// Asks for a migration and waits for its end.
-async fn migrate(convoy: &Convoy, annotations: Value) -> Result<Took> {
-    let begin = Instant::now();
-    let path = format!("{MIGRATIONS}/{}", ask(convoy, annotations).await?);
-    let (mut rewriting, mut first_estimate) = (None, None);
-    loop {
-        let object = convoy.admin().get(&path).await?.expect(200)?;
-        let status = &object["status"];
-        let progress = &status["progress"];
-        let passed = begin.elapsed();
-        match status["phase"].as_str().unwrap_or_default() {
-            "Succeeded" => {
-                let rewriting = rewriting.unwrap_or(passed);
-                let error = first_estimate
-                    .map(|it: f64| (it - rewriting.as_secs_f64()).abs() / rewriting.as_secs_f64());
-                return Ok(Took { all: passed, rewriting, estimate_error: error });
-            }
-            "Failed" | "Aborted" => bail!("{status}"),
-            "Running" if first_estimate.is_none() && progress["percent"].as_u64() >= Some(5) => {
-                let left = float(progress["remaining"].as_u64().unwrap_or(0))
-                    / float(progress["objectsPerSecond"].as_u64().unwrap_or(1).max(1));
-                first_estimate = Some(passed.as_secs_f64() + left);
-            }
-            "Verifying" | "Pruning" if rewriting.is_none() => rewriting = Some(passed),
-            _ => {}
-        }
-        ensure!(passed < PATIENCE, "{status}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-async fn last(convoy: &Convoy) -> Result<Value> {
-    let list = convoy.admin().get(MIGRATIONS).await?.expect(200)?;
-    Ok(list["items"][0]["status"].clone())
-}
-
-async fn cancel(convoy: &Convoy, name: &str) -> Result<()> {
-    let patch = json!({"metadata": {"annotations": {"convoy.dev/cancel": "true"}}});
-    let path = format!("{MIGRATIONS}/{name}");
-    convoy.admin().patch(&path, "application/merge-patch+json", &patch).await?.expect(200)?;
     Ok(())
 }

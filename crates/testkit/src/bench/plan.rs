@@ -245,7 +245,7 @@ async fn started(convoy: &mut Convoy) -> Result<(Duration, u64)> {
     Ok((time, convoy.resident_kib()?))
 }
 
-pub(super) async fn prepare(convoy: &Convoy) -> Result<Target> {
+pub(crate) async fn prepare(convoy: &Convoy) -> Result<Target> {
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench"}});
     convoy.admin().post("/api/v1/namespaces", &namespace).await?.expect(201).context("the namespace")?;
@@ -267,7 +267,7 @@ pub(super) fn mib(kib: u64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-pub(super) fn float(value: impl TryInto<u64>) -> f64 {
+pub(crate) fn float(value: impl TryInto<u64>) -> f64 {
     value.try_into().unwrap_or(u64::MAX) as f64
 }
 

@@ -99,6 +99,11 @@ impl Ground {
         self.is_through_api
     }
 
+    /// Where the etcd below is, if there is one.
+    pub fn etcd_url(&self) -> Option<String> {
+        self.etcd.as_ref().map(|it| it.url())
+    }
+
     /// On an etcd that others use too.
     pub async fn shared_etcd(etcd: &Arc<Etcd>) -> Self {
         Self::below(Arc::clone(etcd), "/registry").await

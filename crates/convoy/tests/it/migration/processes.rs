@@ -272,3 +272,25 @@ async fn of_two_controllers_one_works_and_the_other_takes_over(ground: Ground) {
     migrated(ship, "v2").await;
     assert_ne!(holder().await, before);
 }
+
+/// The best proof that can be had beside a cluster that is not ours: every stored value is looked at.
+#[tokio::test]
+async fn who_may_read_etcd_proves_by_what_is_stored() {
+    let Some(ground) = Ground::etcd().await else { return };
+    let reached = Reached::on(&ground).await;
+    fill(&reached.ship, 20).await;
+    flip(&reached.ship, "v2").await;
+    let line = format!(
+        "migrate {RESOURCE} --local --endpoint {} --verify-etcd-servers {}",
+        reached.ship.server.url().unwrap(),
+        ground.etcd_url().unwrap()
+    );
+    let (code, said) = reached.run(&line).await;
+    assert_eq!(code, Some(0), "{said}");
+    let list = reached.ship.get("/apis/migration.k8s.io/v1alpha1/storageversionmigrations").await;
+    let status = &list["items"][0]["status"];
+    assert_eq!(status["evidence"]["kind"], "StoreScan", "{status:#}");
+    assert_eq!(status["evidence"]["objects"], 20, "{status:#}");
+    assert_eq!(stored_versions(&reached.ship).await, json!(["v2"]));
+    assert_eq!(stored(&ground).await, [("example.com/v2".to_owned(), 20)].into());
+}
