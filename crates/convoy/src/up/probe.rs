@@ -315,6 +315,7 @@ mod tests {
 
     use http::Response;
     use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
@@ -396,6 +397,52 @@ mod tests {
         let broken = vec![(503, "retry-after", json!({})); 1_000];
         let seen = get(&[&vec![no.clone(); 1_000], &[&[listing(&[])], &broken[..]].concat()]).await;
         assert_eq!(seen.errors.len(), 1, "{seen:?}");
+    }
+
+    /// So many answers on each connection, then the next request is read and the connection closed.
+    async fn hangs_up(n_answers: Vec<usize>) -> (Lane, Arc<Mutex<Seen>>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            for n in n_answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut buffer = [0; 4_096];
+                for at in 0..=n {
+                    if stream.read(&mut buffer).await.unwrap() == 0 || at == n {
+                        break;
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+                }
+            }
+        });
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.default_retry = false;
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        (Lane::new(kube::Client::try_from(config).unwrap(), &seen, PATIENCE), seen)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_between_two_requests_is_replaced_once() {
+        let (mut lane, seen) = hangs_up(vec![1, 1]).await;
+        for _ in 0..2 {
+            assert!(matches!(lane.get("/apis").await, Told::Answer(_)));
+        }
+        let seen = seen.lock();
+        assert_eq!((seen.answers, seen.repeated, seen.errors.len()), (2, 1, 0), "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_without_any_answer_is_an_error() {
+        let (mut lane, seen) = hangs_up(vec![0]).await;
+        assert_eq!(lane.get("/apis").await, Told::Wrong);
+        let noted = seen.lock().clone();
+        assert_eq!((noted.repeated, noted.errors.len()), (0, 1));
+        let (mut lane, seen) = hangs_up(vec![1, 0]).await;
+        lane.get("/apis").await;
+        assert_eq!(lane.get("/apis").await, Told::Wrong, "nor is the second time excused");
+        let noted = seen.lock().clone();
+        assert_eq!((noted.repeated, noted.errors.len()), (1, 1));
     }
 
     #[tokio::test]

@@ -54,18 +54,22 @@ async fn two_servers_are_measured_side_by_side_and_left_as_they_were() -> Result
     assert_eq!(found.len(), 8, "{found:?}");
     assert_eq!(report["comparison"].as_array().map(Vec::len), Some(8), "{:#}", report["comparison"]);
 
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let left = other.admin().get(definitions).await?.expect(200)?;
-    assert_eq!(left["items"], serde_json::json!([]));
-    for group in ["migration.k8s.io/v1alpha1", "storagemigration.k8s.io/v1beta1"] {
-        let path = format!("/apis/{group}/storageversionmigrations");
-        let left = other.admin().get(&path).await?.expect(200)?;
-        assert_eq!(left["items"], serde_json::json!([]), "{group}");
-    }
+    // What was deleted may take a moment to go.
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
-    while other.admin().get("/api/v1/namespaces/convoy-bench").await?.status != 404 {
-        ensure!(tokio::time::Instant::now() < deadline, "the namespace stays");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    for collection in [
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        "/apis/migration.k8s.io/v1alpha1/storageversionmigrations",
+        "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations",
+        "/api/v1/namespaces?fieldSelector=metadata.name=convoy-bench",
+    ] {
+        loop {
+            let left = other.admin().get(collection).await?.expect(200)?;
+            if left["items"] == serde_json::json!([]) {
+                break;
+            }
+            ensure!(tokio::time::Instant::now() < deadline, "{collection}: {left} stays");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
     }
     Ok(())
 }
