@@ -85,7 +85,7 @@ impl Cluster {
 
 /// Uses these servers from now on.
 fn only<'a>(load: &Load, servers: impl IntoIterator<Item = &'a Convoy>) {
-    load.through(servers.into_iter().map(|it| Door::There(it.admin())));
+    load.through(servers.into_iter().map(|it| Door::There(Box::new(it.admin()))));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -53,7 +53,7 @@ pub enum Door {
     /// In this process.
     Here(kube::Client),
     /// In one of its own.
-    There(testkit::Client),
+    There(Box<testkit::Client>),
 }
 
 /// Writers at work.

@@ -18,8 +18,7 @@ async fn measure(ship: &Ship, series: &str) -> Option<f64> {
     let response = ship.server.client().send(request).await.unwrap();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
-    let line = text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
-    line
+    text.lines().find_map(|it| it.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
 async fn writes(ship: &Ship, kind: &str) -> f64 {
