@@ -17,14 +17,14 @@ const STEP_LIMIT: Duration = Duration::from_secs(120);
 const HELD_UP: [&str; 6] = ["Forbidden", "NotAgreed", "Paused", "Queued", "Unavailable", "Waiting"];
 
 impl Work<'_> {
-    /// A step of the engine; `None` if somebody wants something else of the migration meanwhile.
+    /// A step of the engine; `None` if the migration is cancelled or deleted meanwhile.
     pub(super) async fn heed<T>(
         &self,
         step: impl Future<Output = Result<T, Trouble>>,
     ) -> Option<Result<T, Trouble>> {
         tokio::select! {
             done = step => Some(done),
-            () = self.other_wishes() => None,
+            () = self.is_given_up() => None,
             () = tokio::time::sleep(STEP_LIMIT) => {
                 let why = format!("a step was not done within {STEP_LIMIT:?}: the API server hangs, or has too much to do");
                 Some(Err(Trouble::Later(why)))
@@ -32,20 +32,21 @@ impl Work<'_> {
         }
     }
 
-    /// Ends when the migration is cancelled, paused or deleted, or is to go at another rate.
-    async fn other_wishes(&self) {
+    /// Ends when the migration is cancelled or deleted. Whatever else people want can wait for the end of a step, which is
+    /// counted then.
+    async fn is_given_up(&self) {
         loop {
             self.touched.notified().await;
             let api = self.migration.api;
             let found = api.collection().get(&self.shared.ctx.client, self.migration.name()).await;
-            let is_other = match found {
+            let is_given_up = match found {
                 Ok(Some(it)) if object::is_deleting(&it) => true,
-                Ok(Some(it)) => Migration::read(api, it).wishes() != self.wishes,
+                Ok(Some(it)) => Migration::read(api, it).wishes().is_cancelled,
                 Ok(None) => true,
                 // Whoever works on it will notice, too.
                 Err(_) => false,
             };
-            if is_other {
+            if is_given_up {
                 return;
             }
         }
