@@ -160,7 +160,7 @@ pub fn run(flags: &ControllersFlags) -> Result<(), Failure> {
         let listener = TcpListener::bind(flags.metrics_bind_address).await.map_err(|it| {
             Failure::failed(format!("cannot listen on {}: {it}", flags.metrics_bind_address))
         })?;
-        if crate::cluster::ask(&client, "GET", "/convoy/status", Vec::new()).await.is_ok() {
+        if cluster::ask(&client, "GET", "/convoy/status", Vec::new()).await.is_ok() {
             tracing::warn!(
                 "this is a Convoy server, which migrates by itself: start it with \
                  --controllers=*,-storage-version-trigger,-storage-version-migrator, or two hands do the same"

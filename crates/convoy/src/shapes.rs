@@ -94,6 +94,7 @@ fn every_field_that_commands_print_is_documented() {
             objects: 1,
             versions: [(text(), 1)].into(),
             written: Some(text()),
+            uncounted: Some(text()),
             stored_versions: vec![text()],
         }],
         unknown: [(text(), 1)].into(),

@@ -10,7 +10,7 @@
 //! that was read. So nothing is written under another agreement, and nobody's write is undone.
 //! Deliberately not here: when and how fast; whoever migrates says that.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cache::{Collection, Item};
@@ -32,6 +32,10 @@ const CHUNK: usize = 64;
 /// Keys that are asked for at once. A step may be far smaller, and to ask for a few keys costs a store as much as to ask
 /// for many: etcd looks at all that are behind them, to count them.
 const PAGE: usize = 1_000;
+
+/// How long a server may take to follow a definition that was edited, and how often that is looked at.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
+const FOLLOWED_EVERY: Duration = Duration::from_millis(10);
 
 /// How long a server may write an earlier version where the guarantee is loose.
 const UNFENCED: SignedDuration = SignedDuration::from_secs(60);
@@ -114,6 +118,8 @@ enum Outcome {
     Rewritten,
     /// Somebody else wrote it meanwhile, as wanted.
     Unchanged,
+    /// What was required of agreement and definition does not hold any more.
+    Moved(Arc<Item>),
     Raced(String),
     Failed(String, String),
     Gone,
@@ -158,23 +164,47 @@ impl Registry {
         after: &str,
         ahead: &mut Ahead,
     ) -> Result<Rewritten, RewriteError> {
-        let proof = self.proof(task).await?;
-        let (mut done, wanted) = self.read_some(task, &proof.kind, after, ahead).await?;
+        let mut proof = self.proof(task).await?;
+        let (mut done, mut wanted) = self.read_some(task, &proof.kind, after, ahead).await?;
         if task.dry_run {
             done.rewritten = wanted.len() as u64;
             return Ok(done);
         }
-        let outcomes = self.put_all(task, &proof, wanted).await;
-        for outcome in outcomes {
-            match outcome? {
-                Outcome::Rewritten => done.rewritten += 1,
-                Outcome::Unchanged => done.unchanged += 1,
-                Outcome::Raced(object) => done.raced.push(object),
-                Outcome::Failed(object, why) => done.failed.push((object, why)),
-                Outcome::Gone => {}
+        loop {
+            let mut moved = Vec::new();
+            for outcome in self.put_all(task, &proof, wanted).await {
+                match outcome? {
+                    Outcome::Rewritten => done.rewritten += 1,
+                    Outcome::Unchanged => done.unchanged += 1,
+                    Outcome::Raced(object) => done.raced.push(object),
+                    Outcome::Failed(object, why) => done.failed.push((object, why)),
+                    Outcome::Moved(item) => moved.push(item),
+                    Outcome::Gone => {}
+                }
+            }
+            if moved.is_empty() {
+                return Ok(done);
+            }
+            // Somebody edited the definition, which need not concern what is stored: the rest goes by the new one.
+            (proof, wanted) = (self.newer_proof(task, &proof).await?, moved);
+        }
+    }
+
+    /// What proves it by now, as soon as this server knows.
+    async fn newer_proof(&self, task: &Rewrite, old: &Proof) -> Result<Proof, RewriteError> {
+        let deadline = self.clock.monotonic() + FOLLOWED_WITHIN;
+        loop {
+            let proof = self.proof(task).await;
+            match proof {
+                Ok(proof) if proof.require != old.require => return Ok(proof),
+                Err(error @ (RewriteError::Disagreement(_) | RewriteError::Unknown)) => return Err(error),
+                _ if self.clock.monotonic() >= deadline => {
+                    let why = "the agreement or the definition changed in the middle".to_owned();
+                    return Err(RewriteError::Unavailable(why));
+                }
+                _ => self.clock.sleep(FOLLOWED_EVERY).await,
             }
         }
-        Ok(done)
     }
 
     /// Encodes objects and puts them; while some are written the next are encoded.
@@ -382,10 +412,7 @@ impl Registry {
                 let is_done = newer.is_ok_and(|it| it.storage_version().as_str() == task.version);
                 Ok(if is_done { Outcome::Unchanged } else { Outcome::Raced(object_of(&item)) })
             }
-            Err(CommitError::Unmet { .. }) => {
-                let why = "the agreement or the definition changed in the middle".to_owned();
-                Err(RewriteError::Unavailable(why))
-            }
+            Err(CommitError::Unmet { .. }) => Ok(Outcome::Moved(item)),
             // A key with a lease that has just ended is about to go.
             Err(CommitError::NoLease(_)) => Ok(Outcome::Gone),
             Err(error) => Err(RewriteError::Unavailable(error.to_string())),

@@ -10,7 +10,10 @@ use fleet::{
 };
 use futures_util::future::BoxFuture;
 use meta::{GroupResource, Release, StorageVersion, Value};
-use station::{Config, Resource, Station, Surroundings, config::Notice};
+use station::{
+    Config, Resource, Station, Surroundings,
+    config::{Notice, Occasion},
+};
 use store::{
     Clock, Key, SharedClock, SharedStore, SystemClock,
     fault::{FaultStore, Faults},
@@ -47,7 +50,7 @@ impl Surroundings for Nothing {
         format!("/registry/{resource}/")
     }
 
-    fn mirrored(&self, _: &str, _: Option<&Value>) {}
+    fn mirrored(&self, _: &str, _: Option<&Arc<Value>>, _: Occasion) {}
 
     fn gate_opened(&self, _: &GroupResource, _: Duration) {}
 
