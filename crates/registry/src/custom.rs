@@ -65,6 +65,8 @@ pub struct Custom {
     pub(crate) since: Revision,
     pub(crate) generation: i64,
     pub(crate) storage: GroupVersion,
+    /// Whether `status.storedVersions` has that version. Nothing is written before it does.
+    pub(crate) lists_storage: bool,
     pub(crate) versions: Vec<CustomVersion>,
     pub(crate) conversion: Conversion,
     pub(crate) is_terminating: bool,

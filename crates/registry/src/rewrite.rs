@@ -267,6 +267,12 @@ impl Registry {
             if custom.storage.to_string() != task.version {
                 return Err(RewriteError::Unavailable("the definition is not known here yet".to_owned()));
             }
+            if !custom.lists_storage {
+                let listed = Box::pin(self.list_storage_version(custom, &task.resource)).await;
+                listed.map_err(|it| RewriteError::Unavailable(it.message))?;
+                let why = "status.storedVersions did not list the storage version".to_owned();
+                return Err(RewriteError::Unavailable(why));
+            }
             require.push(custom.as_stored());
         }
         // Whatever the guarantee is: a rewrite under another agreement would be worse than none.

@@ -17,6 +17,8 @@
 //! Start reading at [`station`], then [`life`].
 #![warn(missing_docs)]
 
+#[cfg(test)]
+mod alone;
 pub mod board;
 mod catch_up;
 pub mod collect;

@@ -441,3 +441,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

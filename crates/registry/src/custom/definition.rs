@@ -65,6 +65,7 @@ pub(crate) struct Names {
 pub(crate) struct Status {
     pub(crate) conditions: Option<Vec<Condition>>,
     pub(crate) accepted_names: Names,
+    pub(crate) stored_versions: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -201,6 +202,7 @@ impl Crd {
             stored: Arc::clone(item),
             since: same.map_or(item.revision(), |it| it.since),
             generation: self.metadata.generation,
+            lists_storage: self.status.stored_versions.iter().flatten().any(|it| *it == storage),
             storage: GroupVersion::new(self.spec.group.as_str(), storage),
             versions,
             conversion: self.conversion(),

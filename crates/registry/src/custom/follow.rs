@@ -107,7 +107,7 @@ impl Registry {
     }
 
     /// Writes the status of a definition, if it is still as it was.
-    async fn write_definition(&self, crd: Value) -> Result<(), Status> {
+    pub(crate) async fn write_definition(&self, crd: Value) -> Result<(), Status> {
         let target = self.definition_target(meta::object::name(&crd), "status")?;
         let options = WriteOptions {
             dry_run: false,

@@ -69,6 +69,11 @@ impl Registry {
             let custom = target.kind.custom.clone().ok_or_else(Status::no_such_resource)?;
             let resource = target.kind.resource.clone();
             let storage = custom.storage.to_string();
+            if !custom.lists_storage {
+                // Boxed: it is rare, and every write would carry its size.
+                target.kind = Box::pin(self.list_storage_version(&custom, &resource)).await?;
+                continue;
+            }
             match self.station.encoding(&resource) {
                 Ok(encoding) if encoding.version.as_str() == storage => return Ok((custom, encoding)),
                 Ok(_) | Err(_) => {}

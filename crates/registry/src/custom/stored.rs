@@ -1,19 +1,20 @@
 //! `status.storedVersions` is never untrue.
 //!
 //! **Flow.** A definition starts with the versions that are found under its prefix, gets every version that becomes the
-//! one that is stored, and loses one only when nothing is stored in it.
+//! one that is stored, and loses one only when nothing is stored in it. Whoever takes the storage version itself off the
+//! list, as upstream allows, finds it there again with the next object.
 //!
 //! **Why a look at the cache is enough.** Every put requires the definition at the revision it was encoded by. Once the
 //! cache has reached a moment at which the definition was at revision R, and shows nothing in the old version, nothing
 //! can come to be stored in it while the definition stays at R; and the write that drops the version requires just that.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use meta::{FieldError, FieldErrors, Status, Value};
+use meta::{FieldError, FieldErrors, GroupResource, Status, Value};
 use store::{Range, ReadAt, Store};
 
-use super::{definition, prepare};
-use crate::{Registry, Target, outcome, resource_version::Wanted};
+use super::{Custom, definition, prepare};
+use crate::{Kind, Registry, Target, outcome, resource_version::Wanted};
 
 /// How many entries are read at once.
 const PAGE: usize = 500;
@@ -38,7 +39,7 @@ impl Registry {
         Ok(())
     }
 
-    /// 422 if the new status drops a version in which something is stored, or will be.
+    /// 422 if the new status drops a version in which something is stored.
     pub(crate) async fn check_dropped_versions(
         &self,
         target: &Target,
@@ -56,14 +57,9 @@ impl Registry {
         let prefix = definition::prefix(group, text("/spec/names/plural"));
         self.reach(Wanted::Consistent).await?;
         let mut errors = FieldErrors::default();
-        let written = prepare::storage_version(new);
         for version in dropped {
             let at = before.iter().position(|it| *it == version).unwrap_or_default();
-            let why = match written == Some(version) {
-                true => Some(format!("{version} is the storage version: the next object is stored in it")),
-                false => self.holds_back(&prefix, group, version).await?,
-            };
-            let Some(why) = why else { continue };
+            let Some(why) = self.holds_back(&prefix, group, version).await? else { continue };
             let place = format!("status.storedVersions[{at}]");
             errors.push(FieldError::invalid(place, version, why));
         }
@@ -72,6 +68,21 @@ impl Registry {
         } else {
             Err(errors.into_status(&target.kind.group_kind, &target.name))
         }
+    }
+
+    /// Lists the storage version again before anything is stored in it; returns the kind as it is then.
+    pub(crate) async fn list_storage_version(
+        &self,
+        custom: &Custom,
+        resource: &GroupResource,
+    ) -> Result<Arc<Kind>, Status> {
+        let mut crd: Value = serde_json::from_slice(custom.text()).map_err(Status::internal)?;
+        let mut listed: Vec<Value> = prepare::stored_versions(&crd).into_iter().map(Value::from).collect();
+        listed.push(Value::from(custom.storage.version.as_str()));
+        crd["status"]["storedVersions"] = Value::Array(listed);
+        self.write_definition(crd).await?;
+        let entry = self.store.get(custom.stored.key()).await.map_err(|it| outcome::read_failed(&it))?;
+        self.renewed(custom, resource, entry.as_ref()).await
     }
 
     /// Why a version cannot be dropped.

@@ -6,10 +6,12 @@ use fleet::{
     cluster::{Agreement, ClusterRecord, Guarantee},
     keys, record,
 };
-use station::Life;
 use store::{Clock, Store, Txn, fault::Cut};
 
-use crate::ground::{Ground, LEASE, things};
+use crate::{
+    Life,
+    alone::{Ground, LEASE, things},
+};
 
 /// A record whose write was done without an answer hangs on a lease that nobody knows any more.
 #[tokio::test]

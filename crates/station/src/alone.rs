@@ -1,7 +1,11 @@
-//! A store that can fail for one of its holders, and stations on it.
+//! Stations without servers around them, on a store that can fail for one of its holders: for tests.
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
 
+use crate::{
+    Config, Resource, Station, Surroundings,
+    config::{Notice, Occasion},
+};
 use fleet::{
     Identity, Incarnation, Offer,
     cluster::{Agreement, Guarantee, Wanted},
@@ -10,20 +14,16 @@ use fleet::{
 };
 use futures_util::future::BoxFuture;
 use meta::{GroupResource, Release, StorageVersion, Value};
-use station::{
-    Config, Resource, Station, Surroundings,
-    config::{Notice, Occasion},
-};
 use store::{
     Clock, Key, SharedClock, SharedStore, SystemClock,
     fault::{FaultStore, Faults},
     memory::MemoryStore,
 };
 
-pub const LEASE: Duration = Duration::from_millis(600);
+pub(crate) const LEASE: Duration = Duration::from_millis(600);
 
 /// A server of which nothing is there but its station.
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl Surroundings for Nothing {
     fn census(&self) -> BoxFuture<'_, Result<Census, String>> {
@@ -61,13 +61,13 @@ impl Surroundings for Nothing {
 
 /// Time as it is, and as much more as a test wants.
 #[derive(Default)]
-pub struct Leaping {
+pub(crate) struct Leaping {
     real: SystemClock,
     ahead: parking_lot::Mutex<Duration>,
 }
 
 impl Leaping {
-    pub fn leap(&self, duration: Duration) {
+    pub(crate) fn leap(&self, duration: Duration) {
         *self.ahead.lock() += duration;
     }
 }
@@ -87,62 +87,63 @@ impl Clock for Leaping {
 }
 
 /// One store for several stations.
-pub struct Ground {
-    pub store: SharedStore,
+pub(crate) struct Ground {
+    pub(crate) store: SharedStore,
     /// The stations'; the store has the real time.
-    pub clock: Arc<Leaping>,
+    pub(crate) clock: Arc<Leaping>,
     guarantee: Guarantee,
 }
 
 impl Ground {
-    pub fn new(guarantee: Guarantee) -> Self {
+    pub(crate) fn new(guarantee: Guarantee) -> Self {
         let store = SharedStore::new(MemoryStore::new(SystemClock::shared()));
         Self { store, clock: Arc::default(), guarantee }
     }
 
     /// A station that has not started, and what makes its store fail.
-    pub fn station(&self, name: &str) -> (Station, Faults) {
+    pub(crate) fn station(&self, name: &str) -> (Station, Faults) {
         let clock: SharedClock = self.clock.clone();
         let (store, faults) = FaultStore::new(self.store.clone(), Arc::clone(&clock));
-        (Station::new(self.config(name), SharedStore::new(store), clock), faults)
+        (Station::new(config(name, self.guarantee), SharedStore::new(store), clock), faults)
     }
 
     /// Lets it run until the test ends.
-    pub fn start(station: &Station) {
+    pub(crate) fn start(station: &Station) {
         station.start(Arc::new(Nothing), |_, task| {
             tokio::spawn(task);
         });
     }
+}
 
-    fn config(&self, name: &str) -> Config {
-        let version = StorageVersion::new("v1");
-        Config {
-            identity: Identity::new(name),
-            incarnation: Incarnation::new(name),
-            release: Release::v1(36),
-            emulated: Release::v1(36),
-            min_compatible: Release::v1(35),
-            peer_address: None,
-            features: BTreeMap::from([(fleet::member::FEATURE.to_owned(), true)]),
-            resources: vec![Resource {
-                record: things(),
-                preferred: version.clone(),
-                decodable: vec![version.clone()],
-                served: vec![version],
-                prefix: "/registry/things/".to_owned(),
-            }],
-            offer: Arc::new(Offer::default()),
-            wanted: Wanted { agreement: Some(Agreement::Vote), guarantee: Some(self.guarantee) },
-            lease: LEASE,
-            settle: Duration::ZERO,
-            allowed: Vec::new(),
-            is_exclusive: false,
-            collects: true,
-            mirrors: "/registry/storageversions/".to_owned(),
-        }
+/// Who a station is, and how it takes part.
+pub(crate) fn config(name: &str, guarantee: Guarantee) -> Config {
+    let version = StorageVersion::new("v1");
+    Config {
+        identity: Identity::new(name),
+        incarnation: Incarnation::new(name),
+        release: Release::v1(36),
+        emulated: Release::v1(36),
+        min_compatible: Release::v1(35),
+        peer_address: None,
+        features: BTreeMap::from([(fleet::member::FEATURE.to_owned(), true)]),
+        resources: vec![Resource {
+            record: things(),
+            preferred: version.clone(),
+            decodable: vec![version.clone()],
+            served: vec![version],
+            prefix: "/registry/things/".to_owned(),
+        }],
+        offer: Arc::new(Offer::default()),
+        wanted: Wanted { agreement: Some(Agreement::Vote), guarantee: Some(guarantee) },
+        lease: LEASE,
+        settle: Duration::ZERO,
+        allowed: Vec::new(),
+        is_exclusive: false,
+        collects: true,
+        mirrors: "/registry/storageversions/".to_owned(),
     }
 }
 
-pub fn things() -> GroupResource {
+pub(crate) fn things() -> GroupResource {
     GroupResource::new("", "things")
 }

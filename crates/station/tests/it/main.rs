@@ -1,4 +1,0 @@
-//! A station on a store of its own, without a server around it.
-
-mod ground;
-mod members;
