@@ -29,8 +29,7 @@ use crate::{Kind, Registry, Target, custom::convert, limits, serve};
 /// Objects that are encoded in one go, while those before them are on their way to the disk.
 const CHUNK: usize = 64;
 
-/// Keys that are asked for at once. A step may be far smaller, and to ask for a few keys costs a store as much as to ask
-/// for many: etcd looks at all that are behind them, to count them.
+/// Keys that are asked for at once; a step may be far smaller.
 const PAGE: usize = 1_000;
 
 /// How long a server may take to follow a definition that was edited, and how often that is looked at.
@@ -290,6 +289,50 @@ impl Registry {
         }
     }
 
+    /// Reads the keys up to one that the cache knows: of a range without such an end etcd looks at all keys, to count
+    /// them, and others wait meanwhile. Ranges lie side by side, so that none is missed, whatever the cache knows.
+    async fn read_page(
+        &self,
+        task: &Rewrite,
+        prefix: &str,
+        collection: &Collection,
+        after: &str,
+        left: Option<u64>,
+    ) -> Result<Page, RewriteError> {
+        let limit = task.limit.max(PAGE);
+        let known = collection.snapshot();
+        let left = match left {
+            Some(left) => left,
+            None if after.is_empty() => known.len_in(prefix) as u64,
+            None => known.range(prefix, Some(after)).count() as u64,
+        };
+        let mut after = Some(after).filter(|it| !it.is_empty()).map(Key::new);
+        loop {
+            let last = known.range(prefix, after.as_ref().map(Key::as_str)).nth(limit - 1);
+            let last = last.map(|it| it.key().clone());
+            let mut range = Range::prefix(prefix);
+            if let Some(after) = &after {
+                range = range.after(after);
+            }
+            if let Some(last) = &last {
+                range.end = last.successor();
+            }
+            let page = self.store.list(&range, ReadAt::Latest, limit).await;
+            let mut page = page.map_err(|it| RewriteError::Unavailable(it.to_string()))?;
+            match last {
+                // All of them are gone by now.
+                Some(last) if page.entries.is_empty() => after = Some(last),
+                Some(_) => {
+                    // There is more to read, if only to see that there is nothing.
+                    let n_read = page.entries.len() as u64;
+                    page.remaining = page.remaining.max(left.saturating_sub(n_read)).max(1);
+                    return Ok(page);
+                }
+                None => return Ok(page),
+            }
+        }
+    }
+
     /// Takes some keys: counts those that are stored as wanted, and returns the others.
     async fn read_some(
         &self,
@@ -300,10 +343,9 @@ impl Registry {
     ) -> Result<(Rewritten, Vec<Arc<Item>>), RewriteError> {
         let collection = kind.collection().ok_or(RewriteError::Unknown)?;
         if !ahead.is_at(task, after) {
-            let whole = Range::prefix(&kind.scope(""));
-            let range = if after.is_empty() { whole } else { whole.after(&Key::new(after)) };
-            let page = self.store.list(&range, ReadAt::Latest, task.limit.max(PAGE)).await;
-            ahead.fill(task, page.map_err(|it| RewriteError::Unavailable(it.to_string()))?);
+            let page =
+                self.read_page(task, &kind.scope(""), collection, after, ahead.left(task, after)).await?;
+            ahead.fill(task, page);
         }
         let (entries, remaining) = ahead.take(task.limit);
         let mut seen = Rewritten { remaining, ..Rewritten::default() };
@@ -429,9 +471,18 @@ impl Registry {
 impl Ahead {
     /// Whether the next entries behind this key are here.
     fn is_at(&self, task: &Rewrite, after: &str) -> bool {
-        let is_same =
-            self.of.as_ref().is_some_and(|(it, epoch)| *it == task.resource && *epoch == task.epoch);
-        is_same && self.after == after && !self.entries.is_empty()
+        self.stands(task, after) && !self.entries.is_empty()
+    }
+
+    /// Whether the last step ended here.
+    fn stands(&self, task: &Rewrite, after: &str) -> bool {
+        let is_same = |(of, epoch): &(GroupResource, u64)| *of == task.resource && *epoch == task.epoch;
+        self.of.as_ref().is_some_and(is_same) && self.after == after && !after.is_empty()
+    }
+
+    /// How many keys are behind this one, if that is known from the last page.
+    fn left(&self, task: &Rewrite, after: &str) -> Option<u64> {
+        self.stands(task, after).then_some(self.behind)
     }
 
     fn fill(&mut self, task: &Rewrite, page: Page) {
