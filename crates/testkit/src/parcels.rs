@@ -114,9 +114,33 @@ pub async fn last(convoy: &Convoy) -> Result<Value> {
     Ok(list["items"][0]["status"].clone())
 }
 
+/// Lets a migration rest. Returns how many objects it has rewritten.
+pub async fn pause(convoy: &Convoy, name: &str) -> Result<u64> {
+    annotate(convoy, name, json!({"convoy.dev/paused": "true"})).await?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let object = convoy.admin().get(&format!("{MIGRATIONS}/{name}")).await?.expect(200)?;
+        let status = &object["status"];
+        if status["reason"] == "Paused" {
+            return Ok(status["progress"]["migrated"].as_u64().unwrap_or(0));
+        }
+        ensure!(Instant::now() < deadline, "it does not rest: {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Lets it go on.
+pub async fn resume(convoy: &Convoy, name: &str) -> Result<()> {
+    annotate(convoy, name, json!({"convoy.dev/paused": Value::Null})).await
+}
+
 /// Calls a migration off.
 pub async fn cancel(convoy: &Convoy, name: &str) -> Result<()> {
-    let patch = json!({"metadata": {"annotations": {"convoy.dev/cancel": "true"}}});
+    annotate(convoy, name, json!({"convoy.dev/cancel": "true"})).await
+}
+
+async fn annotate(convoy: &Convoy, name: &str, annotations: Value) -> Result<()> {
+    let patch = json!({"metadata": {"annotations": annotations}});
     let path = format!("{MIGRATIONS}/{name}");
     convoy.admin().patch(&path, "application/merge-patch+json", &patch).await?.expect(200)?;
     Ok(())

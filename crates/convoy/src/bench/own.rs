@@ -9,6 +9,7 @@ use std::{
 };
 
 use rand::RngExt;
+use rustix::process::{Pid, Signal, kill_process};
 use store::{Range, ReadAt, SharedClock, Store, SystemClock, Txn};
 use tempfile::TempDir;
 
@@ -28,6 +29,8 @@ use crate::{
 
 /// How long a start may take.
 const START: Duration = Duration::from_secs(60);
+/// How long it may take to stop.
+const LEAVE: Duration = Duration::from_secs(30);
 /// Until what a process uses is what it uses at rest.
 const REST: Duration = Duration::from_secs(2);
 /// Keys that are removed in one transaction.
@@ -56,6 +59,18 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// Lets it leave the fleet by itself: the others would wait for one that is killed until its lease ends.
+    async fn leave(mut self, clock: &SharedClock) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let is_told = pid.is_some_and(|it| kill_process(it, Signal::TERM).is_ok());
+        let deadline = clock.monotonic() + LEAVE;
+        while is_told && matches!(self.child.try_wait(), Ok(None)) && clock.monotonic() < deadline {
+            clock.sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
@@ -103,10 +118,13 @@ impl Own {
     /// GET through a second server that does not have what is asked for.
     pub async fn proxied(&self, size: Size) -> Result<Vec<Figure>, Failure> {
         let Some(etcd) = &self.etcd else { return pair::proxied(size).await };
+        let clock = SystemClock::shared();
         let second = launch(self.home.path(), Some(etcd), "bench-2", &[WITHOUT_MAPS])?;
-        wait(&second, &SystemClock::shared()).await?;
+        wait(&second, &clock).await?;
         let through = Endpoint::of(&ClusterFlags::running(Some(second.kubeconfig.clone()), None)).await?;
-        let mut figure = through.get(size).await.map_err(|it| Failure::because(&it))?;
+        let figure = through.get(size).await.map_err(|it| Failure::because(&it));
+        second.leave(&clock).await;
+        let mut figure = figure?;
         THROUGH_ANOTHER.clone_into(&mut figure.name);
         Ok(vec![figure])
     }

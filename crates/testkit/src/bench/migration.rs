@@ -13,10 +13,12 @@ use super::plan::{BUILT_IN, Plan, float, mib, ms};
 use super::table::{Table, Target as Aim};
 use crate::convoy::{Convoy, Options};
 use crate::etcd::Etcd;
-use crate::parcels::{PARCELS, ask, cancel, fill, flip, last, migrate};
+use crate::parcels::{PARCELS, ask, cancel, fill, flip, last, migrate, pause, resume};
 use load::closed_loop::{self, MakeRequest, always};
 use load::wire::Target;
 
+/// With a migration and without take turns: what else the machine does meets both alike.
+const TURNS: usize = 7;
 /// What others write meanwhile.
 const WRITES_PER_SECOND: u32 = 50;
 
@@ -53,18 +55,30 @@ async fn in_store(plan: &Plan, table: &mut Table, store: &str, aim: f64, options
     );
     table.add(&format!("migration in the store, {store}"), Aim::AtLeast(aim), per_second, "/s", note);
 
+    beside(plan, table, store, &convoy, &target).await
+}
+
+/// What others notice of a migration at the default rate.
+async fn beside(plan: &Plan, table: &mut Table, store: &str, convoy: &Convoy, target: &Target) -> Result<()> {
     let get = always(target.request("GET", &format!("{}/p-7", PARCELS.path), b""));
-    let idle = p99(&target, plan, &get).await?;
-    let others = Writer::start(&target);
-    let alone = p99(&target, plan, &get).await?;
-    flip(&convoy, "v1").await?;
-    let migration = ask(&convoy, json!({})).await?;
-    let beside = p99(&target, plan, &get).await?;
+    let idle = p99(target, plan, &get).await?;
+    let others = Writer::start(target);
+    flip(convoy, "v1").await?;
+    let migration = ask(convoy, json!({})).await?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        let done = pause(convoy, &migration).await?;
+        alone.push(p99(target, plan, &get).await?);
+        resume(convoy, &migration).await?;
+        beside.push(p99(target, plan, &get).await?);
+        ensure!(pause(convoy, &migration).await? > done, "nothing was migrated meanwhile");
+    }
     drop(others);
-    cancel(&convoy, &migration).await?;
+    cancel(convoy, &migration).await?;
+    let (alone, beside) = (middle(alone), middle(beside));
     let note = format!(
-        "8 connections and {WRITES_PER_SECOND} writes/s of others: p99 {} ms instead of {} ms at the default rate; {} ms \
-         where nobody writes at all",
+        "8 connections and {WRITES_PER_SECOND} writes/s of others: p99 {} ms instead of {} ms at the default rate (the middle \
+         of {TURNS} turns each); {} ms where nobody writes at all",
         ms(beside),
         ms(alone),
         ms(idle)
@@ -98,6 +112,11 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+fn middle(mut them: Vec<Duration>) -> Duration {
+    them.sort_unstable();
+    them[them.len() / 2]
 }
 
 async fn p99(target: &Target, plan: &Plan, get: &MakeRequest) -> Result<Duration> {
