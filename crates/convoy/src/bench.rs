@@ -18,7 +18,7 @@ use crate::{
     duration::GoDuration,
     failure::Failure,
     flags::EtcdFlags,
-    status::Output,
+    output::Output,
 };
 use endpoint::Endpoint;
 use own::Own;

@@ -14,8 +14,7 @@ use crate::{
     cli::say,
     cluster::{self, Cluster, ClusterFlags},
     failure::{Exit, Failure},
-    migrate,
-    status::Output,
+    output::{Output, padded, thousands},
 };
 
 /// The flags of `convoy census`.
@@ -61,7 +60,7 @@ pub fn run(flags: &CensusFlags) -> Result<(), Failure> {
 pub async fn read(cluster: &Cluster) -> Result<CensusView, Failure> {
     let unknown = |message: String| Failure { exit: Exit::Unknown, message };
     match cluster {
-        Cluster::Running(client) => match migrate::request(client, "GET", "/convoy/census", None).await {
+        Cluster::Running(client) => match cluster::request(client, "GET", "/convoy/census", None).await {
             Ok(view) => serde_json::from_value(view)
                 .map_err(|it| unknown(format!("the answer is not a census: {it}"))),
             Err(Failure { exit: Exit::Unknown, .. }) => inferred::infer(client).await,
@@ -109,7 +108,7 @@ fn table(view: &CensusView) -> String {
             rows.push([resource.resource.clone(), version.clone(), thousands(*n), written.to_owned()]);
         }
     }
-    let mut page = crate::status::padded(&rows).join("\n");
+    let mut page = padded(&rows).join("\n");
     page.push('\n');
     let verdicts: Vec<String> = view
         .resources
@@ -135,19 +134,6 @@ fn table(view: &CensusView) -> String {
 /// `example.com/v1` without its group.
 pub fn bare(version: &str) -> &str {
     version.rsplit_once('/').map_or(version, |it| it.1)
-}
-
-/// `12,431`
-pub fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -184,13 +170,6 @@ mod tests {
         }
         let empty = widgets(&[], "example.com/v1alpha1");
         assert!(!verdict(&empty, "v1alpha1").0, "what is written next would be in it");
-    }
-
-    #[test]
-    fn numbers_are_easy_to_read() {
-        for (n, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(thousands(n), text);
-        }
     }
 
     #[test]

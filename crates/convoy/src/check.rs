@@ -20,8 +20,8 @@ use crate::{
     cluster::{self, Cluster, ClusterFlags},
     failure::{Exit, Failure},
     flags::parse_release,
-    migrate,
-    status::{self, Output},
+    output::{Output, thousands},
+    status,
 };
 
 /// The flags of `convoy check`.
@@ -104,7 +104,7 @@ fn unknown(failure: Failure) -> Failure {
 
 /// The same of a cluster that is not ours.
 async fn by_states(release: Release, client: &kube::Client) -> Result<Found, Failure> {
-    let list = migrate::request(client, "GET", states::STATES, None).await;
+    let list = cluster::request(client, "GET", states::STATES, None).await;
     states::to(release, &catalog(release)?, &list.map_err(unknown)?)
 }
 
@@ -143,14 +143,14 @@ pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, F
         let n: u64 = census.resources.iter().filter(is_served).map(|it| it.objects).sum();
         reasons.push(format!(
             "release {release} can read all {} objects of the resources that it serves, and what is written now",
-            census::thousands(n)
+            thousands(n)
         ));
     }
     for resource in census.resources.iter().filter(|it| it.objects > 0 && !it.custom) {
         if !decodable.contains_key(&resource.resource.as_str().into()) {
             reasons.push(format!(
                 "{} objects of {} stay stored, but release {release} does not serve them",
-                census::thousands(resource.objects),
+                thousands(resource.objects),
                 resource.resource
             ));
         }
@@ -159,13 +159,13 @@ pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, F
         if let Some(n) = resource.versions.get(UNKNOWN) {
             reasons.push(format!(
                 "{} objects of {} are damaged: no release can read them",
-                census::thousands(*n),
+                thousands(*n),
                 resource.resource
             ));
         }
     }
     let unknown = census.unknown.iter().map(|(place, n)| {
-        format!("{} keys below {place} are of no resource that is known", census::thousands(*n))
+        format!("{} keys below {place} are of no resource that is known", thousands(*n))
     });
     reasons.extend(unknown);
     Ok(Found { is_safe, reasons })

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
 use store::{SharedClock, SharedStore, SystemClock};
 
 use crate::{
     duration::GoDuration,
-    failure::Failure,
+    failure::{Exit, Failure},
     flags::{EtcdFlags, StorageFlags},
     storage::Storage,
 };
@@ -137,6 +138,27 @@ pub async fn ask(client: &kube::Client, method: &str, path: &str, body: Vec<u8>)
         kube::Error::Api(status) => Failure::failed(status.message.clone()),
         other => Failure::because(&other),
     })
+}
+
+/// Asks a server for a document; `Exit::Unknown` stands for 404.
+pub async fn request(
+    client: &kube::Client,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, Failure> {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(|it| it.to_string().into_bytes()).unwrap_or_default();
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body);
+    let request = request.map_err(|it| Failure::because(&it))?;
+    let text = client.request_text(request).await.map_err(|error| match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            Failure { exit: Exit::Unknown, message: status.message.clone() }
+        }
+        kube::Error::Api(status) => Failure::failed(status.message.clone()),
+        other => Failure::because(&other),
+    })?;
+    serde_json::from_str(&text).map_err(|it| Failure::because(&it))
 }
 
 /// Runs a command's work.

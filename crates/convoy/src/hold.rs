@@ -7,7 +7,7 @@ use crate::{
     cli::say,
     cluster::{self, Cluster, ClusterFlags},
     failure::Failure,
-    status::Output,
+    output::Output,
 };
 
 /// The flags of `convoy hold`.

@@ -21,6 +21,7 @@ mod kubeconfig;
 mod logging;
 mod machine;
 mod migrate;
+mod output;
 mod remote;
 mod rollout;
 mod serve;

@@ -10,13 +10,12 @@ use std::io::Write;
 
 use clap::Args;
 use controllers::migration::annotation;
-use http::Request;
 use meta::GroupResource;
 use serde_json::{Map, Value, json};
 
 use crate::{
     cli::say,
-    cluster::{Cluster, ClusterFlags, block_on},
+    cluster::{Cluster, ClusterFlags, block_on, request},
     failure::{Exit, Failure},
     remote::{self, RemoteFlags},
 };
@@ -185,25 +184,4 @@ async fn check_served(client: &kube::Client) -> Result<(), Failure> {
         )),
         Err(failure) => Err(failure),
     }
-}
-
-/// Asks the server; `Exit::Unknown` stands for 404.
-pub(crate) async fn request(
-    client: &kube::Client,
-    method: &str,
-    path: &str,
-    body: Option<&Value>,
-) -> Result<Value, Failure> {
-    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let body = body.map(|it| it.to_string().into_bytes()).unwrap_or_default();
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body);
-    let request = request.map_err(|it| Failure::because(&it))?;
-    let text = client.request_text(request).await.map_err(|error| match error {
-        kube::Error::Api(status) if status.code == 404 => {
-            Failure { exit: Exit::Unknown, message: status.message.clone() }
-        }
-        kube::Error::Api(status) => Failure::failed(status.message.clone()),
-        other => Failure::because(&other),
-    })?;
-    serde_json::from_str(&text).map_err(|it| Failure::because(&it))
 }

@@ -13,23 +13,11 @@ use crate::{
     cli::say,
     cluster::{self, Cluster, ClusterFlags},
     failure::{Exit, Failure},
+    output::Output,
 };
-
-pub use table::padded;
 
 /// How often `--watch` looks.
 const WATCH: Duration = Duration::from_secs(1);
-
-/// How a document is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Output {
-    /// For people.
-    Table,
-    /// One object.
-    Json,
-    /// The same as YAML.
-    Yaml,
-}
 
 /// The flags of `convoy status`.
 #[derive(Debug, Args)]
@@ -114,15 +102,4 @@ fn render(view: &View, output: Output, now: Timestamp) -> Result<String, Failure
 
 fn has_colour() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
-}
-
-impl Output {
-    /// Something else as this output shows it; `None` for tables, which everybody draws themselves.
-    pub fn document(self, document: &serde_json::Value) -> Option<String> {
-        match self {
-            Self::Table => None,
-            Self::Json => Some(format!("{document:#}\n")),
-            Self::Yaml => Some(schema::yaml::to_text(document)),
-        }
-    }
 }

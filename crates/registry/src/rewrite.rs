@@ -10,7 +10,9 @@
 //! that was read. So nothing is written under another agreement, and nobody's write is undone.
 //! Deliberately not here: when and how fast; whoever migrates says that.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+mod ahead;
+
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use cache::{Collection, Item};
@@ -22,7 +24,9 @@ use futures_util::{
 };
 use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
-use store::{CommitError, Entry, Key, Page, Range, ReadAt, Require, Store, Txn};
+use store::{CommitError, Entry, Key, Page, Require, Store, Txn};
+
+pub use ahead::Ahead;
 
 use crate::{Kind, Registry, Target, custom::convert, limits, serve};
 
@@ -58,19 +62,6 @@ pub struct Rewrite {
     pub limit: usize,
     /// Puts that are under way at the same time; stores commit those together that come together.
     pub at_once: usize,
-}
-
-/// What was read and not looked at yet. It may be old when its turn comes: a put requires the revision that was read, and
-/// whatever was written since under the same agreement is in the version of that agreement.
-#[derive(Debug, Default)]
-pub struct Ahead {
-    /// Whose entries, and the agreement under which they were read.
-    of: Option<(GroupResource, u64)>,
-    /// The key before the first of them.
-    after: String,
-    entries: VecDeque<Entry>,
-    /// Keys behind the last of them.
-    behind: u64,
 }
 
 /// What one step did.
@@ -289,8 +280,7 @@ impl Registry {
         }
     }
 
-    /// Reads the keys up to one that the cache knows: of a range without such an end etcd looks at all keys, to count
-    /// them, and others wait meanwhile. Ranges lie side by side, so that none is missed, whatever the cache knows.
+    /// Reads what comes behind the key `after`, of which `left` keys are expected if that is known.
     async fn read_page(
         &self,
         task: &Rewrite,
@@ -306,31 +296,11 @@ impl Registry {
             None if after.is_empty() => known.len_in(prefix) as u64,
             None => known.range(prefix, Some(after)).count() as u64,
         };
-        let mut after = Some(after).filter(|it| !it.is_empty()).map(Key::new);
-        loop {
-            let last = known.range(prefix, after.as_ref().map(Key::as_str)).nth(limit - 1);
-            let last = last.map(|it| it.key().clone());
-            let mut range = Range::prefix(prefix);
-            if let Some(after) = &after {
-                range = range.after(after);
-            }
-            if let Some(last) = &last {
-                range.end = last.successor();
-            }
-            let page = self.store.list(&range, ReadAt::Latest, limit).await;
-            let mut page = page.map_err(|it| RewriteError::Unavailable(it.to_string()))?;
-            match last {
-                // All of them are gone by now.
-                Some(last) if page.entries.is_empty() => after = Some(last),
-                Some(_) => {
-                    // There is more to read, if only to see that there is nothing.
-                    let n_read = page.entries.len() as u64;
-                    page.remaining = page.remaining.max(left.saturating_sub(n_read)).max(1);
-                    return Ok(page);
-                }
-                None => return Ok(page),
-            }
-        }
+        let nth = |after: Option<&Key>| {
+            known.range(prefix, after.map(Key::as_str)).nth(limit - 1).map(|it| it.key().clone())
+        };
+        let page = ahead::read_page(&self.store, prefix, after, limit, left, nth).await;
+        page.map_err(|it| RewriteError::Unavailable(it.to_string()))
     }
 
     /// Takes some keys: counts those that are stored as wanted, and returns the others.
@@ -465,38 +435,6 @@ impl Registry {
             Err(CommitError::NoLease(_)) => Ok(Outcome::Gone),
             Err(error) => Err(RewriteError::Unavailable(error.to_string())),
         }
-    }
-}
-
-impl Ahead {
-    /// Whether the next entries behind this key are here.
-    fn is_at(&self, task: &Rewrite, after: &str) -> bool {
-        self.stands(task, after) && !self.entries.is_empty()
-    }
-
-    /// Whether the last step ended here.
-    fn stands(&self, task: &Rewrite, after: &str) -> bool {
-        let is_same = |(of, epoch): &(GroupResource, u64)| *of == task.resource && *epoch == task.epoch;
-        self.of.as_ref().is_some_and(is_same) && self.after == after && !after.is_empty()
-    }
-
-    /// How many keys are behind this one, if that is known from the last page.
-    fn left(&self, task: &Rewrite, after: &str) -> Option<u64> {
-        self.stands(task, after).then_some(self.behind)
-    }
-
-    fn fill(&mut self, task: &Rewrite, page: Page) {
-        self.of = Some((task.resource.clone(), task.epoch));
-        (self.entries, self.behind) = (page.entries.into(), page.remaining);
-    }
-
-    /// The next entries, and how many keys are behind them.
-    fn take(&mut self, limit: usize) -> (Vec<Entry>, u64) {
-        let taken: Vec<Entry> = self.entries.drain(..limit.min(self.entries.len())).collect();
-        if let Some(last) = taken.last() {
-            self.after = last.key.as_str().to_owned();
-        }
-        (taken, self.entries.len() as u64 + self.behind)
     }
 }
 

@@ -79,6 +79,7 @@ fn the_betas_that_were_on_can_be_switched_off() {
     assert!(serves(&catalog, "flowcontrol.apiserver.k8s.io/v1/flowschemas"));
 }
 
+/// SV-6: a gate that is on while its API is off cannot come about.
 #[test]
 fn our_own_resources_cannot_be_switched_off() {
     for minor in 30..=36 {

@@ -11,9 +11,8 @@ use tower::{Layer, ServiceExt};
 
 use super::Size;
 use crate::{
-    cluster::ClusterFlags,
+    cluster::{ClusterFlags, request},
     failure::{Exit, Failure},
-    migrate::request,
 };
 
 /// Where everything is made; refused if it is there already, because it is deleted in the end.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
-use crate::{census::thousands, status::padded};
+use crate::output::{padded, thousands};
 
 /// One figure.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use meta::{GroupResource, Value, freeze};
 use server::census::{CensusView, ResourceCensus, UNKNOWN};
 
-use crate::{failure::Failure, migrate::request};
+use crate::{cluster::request, failure::Failure};
 
 /// Why nobody knows how many objects there are.
 const UNCOUNTED: &str = "the objects could not be listed";

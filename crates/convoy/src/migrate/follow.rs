@@ -8,11 +8,12 @@ use std::{
 use controllers::migration::{Phase, Run};
 use serde_json::Value;
 
-use super::{MIGRATIONS, request};
+use super::MIGRATIONS;
 use crate::{
-    census::thousands,
     cli::say,
+    cluster::request,
     failure::{Exit, Failure},
+    output::thousands,
 };
 
 /// Between two looks.

@@ -10,8 +10,8 @@ use meta::GroupResource;
 use serde_json::{Value, json};
 use store::SystemClock;
 
-use super::{MIGRATIONS, MigrateFlags, annotation, request};
-use crate::{cli::say, failure::Failure};
+use super::{MIGRATIONS, MigrateFlags, annotation};
+use crate::{cli::say, cluster::request, failure::Failure};
 
 /// Where migrations are, and the group by which their freezes name them.
 const PLACES: [(&str, &str); 2] = [

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use station::view::{MemberView, ResourceView, View};
 
+use crate::output::padded;
+
 const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
 const RED: &str = "\x1b[31m";
@@ -128,17 +130,6 @@ fn state(resource: &ResourceView) -> String {
         parts.push(format!("waiting {}", resource.waiting));
     }
     parts.join("; ")
-}
-
-/// Columns as kubectl pads them.
-pub fn padded<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let width = |n: usize| rows.iter().map(|it| it[n].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 /// As kubectl shows ages, roughly: the largest unit that fits.

@@ -161,6 +161,7 @@ async fn a_process_that_was_stopped_in_its_tracks_writes_nothing_that_is_no_long
     Ok(())
 }
 
+/// ID-6, and ID-3 of a process that was killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_twin_is_refused_and_a_killed_server_is_back_at_once() -> Result<()> {
     let Some(mut cluster) = Cluster::start(36, "10s").await? else { return Ok(()) };

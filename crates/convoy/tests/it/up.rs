@@ -1,5 +1,6 @@
 //! `convoy up` and `convoy rollout`: several servers in one process, rolled while they serve.
 
+mod faults;
 mod rolls;
 
 use std::{

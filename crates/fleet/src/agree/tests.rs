@@ -84,6 +84,7 @@ fn an_unchanged_report_writes_nothing() {
     }
 }
 
+/// SV-11.
 #[test]
 fn an_entry_is_replaced_in_place_and_new_ones_follow() {
     let mut cluster = Cluster::new(Agreement::Vote);

@@ -66,6 +66,7 @@ fn an_entry_goes_with_its_member_and_the_mirror_with_the_last() {
     assert_eq!(Scene::of(&[b()]).collect(&plan.record, Owner::BuiltIn, false), Collect::Keep);
 }
 
+/// GC-6.
 #[test]
 fn a_server_without_an_entry_leaves_nothing_behind() {
     let other = member("c", "1", V1, &[V1, V2]);

@@ -70,10 +70,7 @@ async fn a_storage_version_that_nobody_serves_is_migrated_to(ground: Ground) {
     let done = succeeded(&ship, &triggered(&ship, "v2").await).await;
     assert_eq!(done["status"]["storageVersion"], "example.com/v2");
     assert_eq!(done["status"]["evidence"]["kind"], evidence(&ground));
-    // A step that fails in the middle is made again, and finds some objects as they should be.
-    let progress = &done["status"]["progress"];
-    let counted = ["migrated", "unchanged"].map(|it| progress[it].as_u64().unwrap_or_default());
-    assert_eq!(counted.iter().sum::<u64>(), 10, "{progress}");
+    assert_eq!(done["status"]["progress"]["migrated"], 10, "{done:#}");
     migrated(&ship, "v2").await;
     assert_eq!(stored(&ground).await, [("example.com/v2".to_owned(), 10)].into());
     assert_eq!(ship.ask("GET", &WIDGETS.replace("v1", "v2"), Value::Null).await.0, 404);
