@@ -3,7 +3,7 @@
 use std::{fmt, ops::Bound, sync::Arc};
 
 use imbl::OrdMap;
-use store::{Key, Revision};
+use store::{Key, Range, Revision};
 
 use crate::{CollectionSpec, Item};
 
@@ -43,6 +43,12 @@ impl Snapshot {
         };
         let items = self.items.range::<_, str>((start, Bound::Unbounded));
         items.take_while(move |(key, _)| key.as_str().starts_with(prefix)).map(|(_, item)| item)
+    }
+
+    /// The objects whose key lies in a range, in order of their keys.
+    pub fn from<'a>(&'a self, range: &'a Range) -> impl Iterator<Item = &'a Arc<Item>> + use<'a> {
+        let items = self.items.range::<_, str>((Bound::Included(range.start.as_str()), Bound::Unbounded));
+        items.take_while(|(key, _)| key.as_str() < range.end.as_str()).map(|(_, item)| item)
     }
 
     /// How many objects have a key that begins with `prefix`. At once for the whole collection,

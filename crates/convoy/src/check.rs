@@ -164,9 +164,10 @@ pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, F
             ));
         }
     }
-    let unknown = census.unknown.iter().map(|(place, n)| {
-        format!("{} keys below {place} are of no resource that is known", thousands(*n))
-    });
+    let unknown = census
+        .unknown
+        .iter()
+        .map(|(place, n)| format!("{} keys below {place} are of no resource that is known", thousands(*n)));
     reasons.extend(unknown);
     Ok(Found { is_safe, reasons })
 }

@@ -1,4 +1,5 @@
-//! The token that lets a list go on: which revision it shows and which key comes next. Upstream's shape.
+//! The token that lets a list go on: which revision it shows and which key comes next. Upstream's shape, and one field
+//! more.
 //!
 //! A token comes back from clients, so everything in it is checked: it cannot reach outside the collection asked for.
 
@@ -29,6 +30,8 @@ pub struct Continue {
     pub revision: Option<Revision>,
     /// The last key that was handed out, without the collection's prefix.
     pub after: String,
+    /// How many keys are behind that, if it is known: they need not be counted for every page.
+    pub left: Option<u64>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -37,13 +40,15 @@ struct Wire {
     v: String,
     rv: i64,
     start: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<u64>,
 }
 
 impl Continue {
     /// The token.
     pub fn encode(&self) -> String {
         let rv = self.revision.map_or(-1, |it| i64::try_from(it.get()).unwrap_or(i64::MAX));
-        let wire = Wire { v: FORM.to_owned(), rv, start: format!("{}\0", self.after) };
+        let wire = Wire { v: FORM.to_owned(), rv, start: format!("{}\0", self.after), left: self.left };
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).expect("a token must serialize"))
     }
 
@@ -80,7 +85,7 @@ impl Continue {
         if after.split('/').any(|it| it == "." || it == "..") {
             return Err(refuse(format!("invalid start key: {after:?}")));
         }
-        Ok(Self { revision, after })
+        Ok(Self { revision, after, left: wire.left })
     }
 }
 
@@ -100,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_token_survives_the_way_to_the_client_and_back() {
-        for revision in [None, Some(Revision::new(17))] {
-            let token = Continue { revision, after: "default/a".to_owned() };
+        for (revision, left) in [(None, None), (Some(Revision::new(17)), Some(3))] {
+            let token = Continue { revision, after: "default/a".to_owned(), left };
             assert_eq!(Continue::decode(&token.encode()), Ok(token));
         }
     }

@@ -28,6 +28,7 @@ pub mod serve;
 pub mod strategy;
 pub mod table;
 pub mod target;
+mod tile;
 pub mod unenforced;
 pub mod unserved;
 pub mod watch;

@@ -12,7 +12,7 @@ use store::{Key, Range, ReadAt, ReadError, Revision, Store};
 
 use crate::{
     Registry, Target, continue_token::Continue, fields, list_options, outcome, resource_version,
-    resource_version::Wanted, serve,
+    resource_version::Wanted, serve, tile,
 };
 
 /// How many entries are read from the store at once.
@@ -104,10 +104,10 @@ impl Registry {
         let limit = usize::try_from(options.limit.unwrap_or(0)).unwrap_or(usize::MAX);
         let limit = if limit == 0 { usize::MAX } else { limit };
         match (token, wanted) {
-            (Some(Continue { revision: Some(revision), after }), _) => {
-                self.list_at(target, options, limit, revision, Some(after)).await
+            (Some(Continue { revision: Some(revision), after, left }), _) => {
+                self.list_at(target, options, limit, revision, Some((after, left))).await
             }
-            (Some(Continue { revision: None, after }), _) => {
+            (Some(Continue { revision: None, after, .. }), _) => {
                 self.reach(Wanted::Consistent).await?;
                 self.list_cached(target, options, limit, Some(&after)).await
             }
@@ -148,30 +148,34 @@ impl Registry {
         Ok(page(&prefix, options, items, n_left, snapshot.revision()))
     }
 
+    /// `left` is how many keys are behind `after`, if the last page knew.
     async fn list_at(
         &self,
         target: &Target,
         options: &ListOptions,
         limit: usize,
         revision: Revision,
-        after: Option<String>,
+        after: Option<(String, Option<u64>)>,
     ) -> Result<ListPage, Status> {
         let collection = self.collection(target)?;
+        let known = collection.snapshot();
         let prefix = target.kind.scope("");
         let mut range = Range::prefix(&target.scope());
-        if let Some(after) = after {
+        let mut left = None;
+        if let Some((after, n_left)) = after {
             range = range.after(&Key::new(format!("{prefix}{after}")));
+            left = n_left;
         }
+        let at = ReadAt::Revision(revision);
         let is_plain = options.labels.is_everything() && options.fields.is_everything();
         let mut items = Vec::new();
         loop {
             let n_wanted = if is_plain { (limit - items.len()).min(STORE_PAGE) } else { STORE_PAGE };
-            let page_read = self.store.list(&range, ReadAt::Revision(revision), n_wanted).await;
-            let read = page_read.map_err(|it| expired(&it, target, options))?;
-            let Some(last) = read.entries.last().map(|it| it.key.clone()) else {
-                return Ok(page(&prefix, options, items, 0, revision));
-            };
+            let end = |range: &Range| known.from(range).nth(n_wanted - 1).map(|it| it.key().clone());
+            let read = tile::read(&self.store, range, at, n_wanted, end).await;
+            let read = read.map_err(|it| expired(&it, target, options))?;
             for (n_read, entry) in read.entries.iter().enumerate() {
+                left = left.map(|it| it.saturating_sub(1));
                 // An object that cannot be read is named by the census; it does not hide the others.
                 let Ok(item) = collection.parse(entry) else { continue };
                 if !is_selected(target, options, &item) {
@@ -179,14 +183,24 @@ impl Registry {
                 }
                 items.push(Arc::new(item));
                 if items.len() == limit {
-                    let n_left = read.remaining + (read.entries.len() - n_read - 1) as u64;
+                    let here = (read.entries.len() - n_read - 1) as u64;
+                    let n_left = match (read.n_left, left) {
+                        (Some(n_left), _) => here + n_left,
+                        // What a token says may be too little; then it is counted.
+                        (None, Some(n_left)) if n_left > 0 => n_left,
+                        (None, _) if !is_plain && known.from(&read.rest).next().is_some() => here + 1,
+                        (None, _) => {
+                            let rest = self.store.list(&read.rest, at, 0).await;
+                            here + rest.map_err(|it| expired(&it, target, options))?.remaining
+                        }
+                    };
                     return Ok(page(&prefix, options, items, n_left, revision));
                 }
             }
-            range = range.after(&last);
-            if read.remaining == 0 {
+            if read.n_left == Some(0) {
                 return Ok(page(&prefix, options, items, 0, revision));
             }
+            range = read.rest;
         }
     }
 }
@@ -220,13 +234,14 @@ fn page(
     n_left: u64,
     revision: Revision,
 ) -> ListPage {
+    let is_plain = options.labels.is_everything() && options.fields.is_everything();
     let last = if n_left == 0 { None } else { items.last() };
     let continue_token = last.map_or_else(String::new, |it| {
         let after = it.key().as_str().strip_prefix(prefix).unwrap_or_default().to_owned();
-        Continue { revision: Some(revision), after }.encode()
+        Continue { revision: Some(revision), after, left: is_plain.then_some(n_left) }.encode()
     });
     // As upstream: with selectors the number of what is left would be a guess.
-    let is_known = n_left > 0 && options.labels.is_everything() && options.fields.is_everything();
+    let is_known = n_left > 0 && is_plain;
     ListPage { items, revision, continue_token, remaining: is_known.then_some(n_left) }
 }
 
@@ -251,7 +266,7 @@ fn expired(error: &ReadError, target: &Target, options: &ListOptions) -> Status 
          modified, or deleted between the time the first chunk was returned and now may show up in the list.",
     );
     tracing::debug!(resource = %target.kind.resource, "a continuation token expired");
-    status.metadata.continue_token = Continue { revision: None, after }.encode();
+    status.metadata.continue_token = Continue { revision: None, after, left: None }.encode();
     status
 }
 

@@ -24,17 +24,18 @@ use futures_util::{
 };
 use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, selector::LabelSelector};
-use store::{CommitError, Entry, Key, Page, Require, Store, Txn};
+use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
 
 pub use ahead::Ahead;
 
-use crate::{Kind, Registry, Target, custom::convert, limits, serve};
+use crate::{Kind, Registry, Target, custom::convert, limits, serve, tile};
 
 /// Objects that are encoded in one go, while those before them are on their way to the disk.
 const CHUNK: usize = 64;
 
-/// Keys that are asked for at once; a step may be far smaller.
+/// Keys that are asked for at once; a step may be far smaller. Of large objects fewer.
 const PAGE: usize = 1_000;
+const PAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// How long a server may take to follow a definition that was edited, and how often that is looked at.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
@@ -281,26 +282,33 @@ impl Registry {
     }
 
     /// Reads what comes behind the key `after`, of which `left` keys are expected if that is known.
-    async fn read_page(
+    async fn read_ahead(
         &self,
         task: &Rewrite,
         prefix: &str,
         collection: &Collection,
         after: &str,
-        left: Option<u64>,
-    ) -> Result<Page, RewriteError> {
+        ahead: &mut Ahead,
+    ) -> Result<(), RewriteError> {
         let limit = task.limit.max(PAGE);
         let known = collection.snapshot();
-        let left = match left {
+        let left = match ahead.left(task, after) {
             Some(left) => left,
             None if after.is_empty() => known.len_in(prefix) as u64,
             None => known.range(prefix, Some(after)).count() as u64,
         };
-        let nth = |after: Option<&Key>| {
-            known.range(prefix, after.map(Key::as_str)).nth(limit - 1).map(|it| it.key().clone())
-        };
-        let page = ahead::read_page(&self.store, prefix, after, limit, left, nth).await;
-        page.map_err(|it| RewriteError::Unavailable(it.to_string()))
+        let mut range = Range::prefix(prefix);
+        if !after.is_empty() {
+            range = range.after(&Key::new(after));
+        }
+        let end = |range: &Range| end_of_page(known.from(range), limit);
+        let tile = tile::read(&self.store, range, ReadAt::Latest, limit, end).await;
+        let tile = tile.map_err(|it| RewriteError::Unavailable(it.to_string()))?;
+        // Without a count there is more to read, if only to see that there is nothing.
+        let n_read = tile.entries.len() as u64;
+        let behind = tile.n_left.unwrap_or_else(|| left.saturating_sub(n_read).max(1));
+        ahead.fill(task, tile.entries, behind);
+        Ok(())
     }
 
     /// Takes some keys: counts those that are stored as wanted, and returns the others.
@@ -313,9 +321,7 @@ impl Registry {
     ) -> Result<(Rewritten, Vec<Arc<Item>>), RewriteError> {
         let collection = kind.collection().ok_or(RewriteError::Unknown)?;
         if !ahead.is_at(task, after) {
-            let page =
-                self.read_page(task, &kind.scope(""), collection, after, ahead.left(task, after)).await?;
-            ahead.fill(task, page);
+            self.read_ahead(task, &kind.scope(""), collection, after, ahead).await?;
         }
         let (entries, remaining) = ahead.take(task.limit);
         let mut seen = Rewritten { remaining, ..Rewritten::default() };
@@ -449,6 +455,18 @@ impl Rewrite {
         (self.namespaces.is_empty() || self.namespaces.iter().any(|it| it == item.namespace()))
             && self.selector.matches(|key| item.label(key))
     }
+}
+
+/// The last key of a page, if more than a page is known.
+fn end_of_page<'a>(known: impl Iterator<Item = &'a Arc<Item>>, limit: usize) -> Option<Key> {
+    let mut n_bytes = 0;
+    for (n, item) in known.enumerate() {
+        n_bytes += item.text().len();
+        if n + 1 >= limit || n_bytes >= PAGE_BYTES {
+            return Some(item.key().clone());
+        }
+    }
+    None
 }
 
 /// `namespace/name`, or the name.

@@ -1,13 +1,9 @@
-//! What a migration has read and not looked at yet.
-//!
-//! A page ends at a key that the cache knows: of a range without such an end etcd looks at all keys, to count them, and
-//! others wait meanwhile. Pages lie side by side, so that no key is missed, whatever the cache knows.
-//! Deliberately not here: what becomes of the entries.
+//! What a migration has read and not looked at yet. Deliberately not here: what becomes of it.
 
 use std::collections::VecDeque;
 
 use meta::GroupResource;
-use store::{Entry, Key, Page, Range, ReadAt, ReadError, Store};
+use store::Entry;
 
 use super::Rewrite;
 
@@ -41,9 +37,10 @@ impl Ahead {
         self.stands(task, after).then_some(self.behind)
     }
 
-    pub(super) fn fill(&mut self, task: &Rewrite, page: Page) {
+    /// Takes what was read, with the number of keys behind it.
+    pub(super) fn fill(&mut self, task: &Rewrite, entries: Vec<Entry>, behind: u64) {
         self.of = Some((task.resource.clone(), task.epoch));
-        (self.entries, self.behind) = (page.entries.into(), page.remaining);
+        (self.entries, self.behind) = (entries.into(), behind);
     }
 
     /// The next entries, and how many keys are behind them.
@@ -56,42 +53,50 @@ impl Ahead {
     }
 }
 
-/// Reads at most `limit` entries behind the key `after`, or from the first on, and none only at the end.
-///
-/// `nth` is the key that the cache has `limit` places behind another one, if it has so many; `left` is how many keys
-/// there are behind `after`, more or less.
-pub(super) async fn read_page(
-    store: &impl Store,
-    prefix: &str,
-    after: &str,
-    limit: usize,
-    left: u64,
-    nth: impl Fn(Option<&Key>) -> Option<Key>,
-) -> Result<Page, ReadError> {
-    let mut after = Some(after).filter(|it| !it.is_empty()).map(Key::new);
-    loop {
-        let last = nth(after.as_ref());
-        let mut range = Range::prefix(prefix);
-        if let Some(after) = &after {
-            range = range.after(after);
-        }
-        if let Some(last) = &last {
-            range.end = last.successor();
-        }
-        let mut page = store.list(&range, ReadAt::Latest, limit).await?;
-        match last {
-            // All of them are gone by now.
-            Some(last) if page.entries.is_empty() => after = Some(last),
-            Some(_) => {
-                // There is more to read, if only to see that there is nothing.
-                let n_read = page.entries.len() as u64;
-                page.remaining = page.remaining.max(left.saturating_sub(n_read)).max(1);
-                return Ok(page);
-            }
-            None => return Ok(page),
+#[cfg(test)]
+mod tests {
+    use meta::selector::LabelSelector;
+    use store::{Key, Range, ReadAt, Store, Txn};
+
+    use super::*;
+
+    const PREFIX: &str = "/registry/parcels/";
+
+    fn task(epoch: u64) -> Rewrite {
+        Rewrite {
+            resource: GroupResource::from("parcels.example.com"),
+            version: "example.com/v1".to_owned(),
+            epoch,
+            namespaces: Vec::new(),
+            selector: LabelSelector::default(),
+            dry_run: false,
+            limit: 2,
+            at_once: 1,
         }
     }
-}
 
-#[cfg(test)]
-mod tests;
+    async fn entries(keys: &[String]) -> Vec<Entry> {
+        let store = store::MemoryStore::new(store::SystemClock::shared());
+        for key in keys {
+            store.commit(Txn::new().put(&Key::new(key.as_str()), "{}".into())).await.unwrap();
+        }
+        store.list(&Range::prefix(PREFIX), ReadAt::Latest, 100).await.unwrap().entries
+    }
+
+    #[tokio::test]
+    async fn what_was_read_ahead_is_for_whoever_goes_on_there_under_the_same_agreement() {
+        let keys: Vec<String> = (0..5).map(|n| format!("{PREFIX}{n}")).collect();
+        let mut ahead = Ahead::default();
+        ahead.fill(&task(1), entries(&keys).await, 7);
+        let (taken, left) = ahead.take(2);
+        assert_eq!((taken.len(), left), (2, 10));
+        assert!(ahead.is_at(&task(1), &keys[1]));
+        assert!(!ahead.is_at(&task(2), &keys[1]), "another agreement");
+        assert!(!ahead.is_at(&task(1), &keys[0]), "somebody went back");
+        assert!(!ahead.is_at(&task(1), ""), "somebody began again");
+        assert_eq!(ahead.left(&task(1), &keys[1]), Some(7), "behind what is here");
+        assert_eq!(ahead.take(9).0.len(), 3);
+        assert!(!ahead.is_at(&task(1), &keys[4]), "there is nothing here");
+        assert_eq!(ahead.left(&task(1), &keys[4]), Some(7));
+    }
+}

@@ -27,16 +27,33 @@ impl Walk<'_> {
     pub(super) async fn part(&self, at: &Careful) -> Result<Part, Trouble> {
         let namespaces = self.namespaces().await?;
         let Some(namespace) = at.namespace(&namespaces) else {
-            return Ok(Part { listed: Listed::default(), failures: Vec::new(), next: None });
+            let failures = self.unfound(at.has_found).into_iter().collect();
+            return Ok(Part { listed: Listed::default(), failures, next: None });
         };
-        let (listed, failures) = match self.list_in(namespace, at.token.clone(), self.task.batch).await {
+        let (listed, mut failures) = match self.list_in(namespace, at.token.clone(), self.task.batch).await {
             Ok(listed) => (listed, Vec::new()),
             Err(Unlisted::Trouble(trouble)) => return Err(trouble),
             Err(Unlisted::Undecodable(why)) => self.one_by_one(namespace, at.token.clone(), why).await?,
         };
-        let next = Careful { behind: Some(namespace.to_owned()), token: listed.token.clone() };
+        let has_found = at.has_found || !failures.is_empty();
+        let next = Careful { behind: Some(namespace.to_owned()), token: listed.token.clone(), has_found };
         let is_last = next.token.is_none() && namespaces.last().is_none_or(|it| it == namespace);
+        if is_last {
+            failures.extend(self.unfound(has_found));
+        }
         Ok(Part { listed, failures, next: (!is_last).then_some(next) })
+    }
+
+    /// All objects could not be listed together, each namespace could: what cannot be read is in none of them.
+    fn unfound(&self, has_found: bool) -> Option<Failure> {
+        let is_everywhere = self.place.offered.is_namespaced && self.task.namespaces.is_empty();
+        (is_everywhere && !has_found).then(|| Failure {
+            class: Class::Undecodable,
+            object: "all".to_owned(),
+            message: "the list of all objects is refused, and that of each namespace is not: something may be left of a \
+                      namespace that is gone"
+                .to_owned(),
+        })
     }
 
     /// The objects of a page up to the one that cannot be read.

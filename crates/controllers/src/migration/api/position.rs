@@ -2,6 +2,8 @@
 
 /// Stands for the index of a namespace in a walk with care.
 const CAREFUL: &str = "c";
+/// The same after something was found that cannot be read.
+const FOUND: &str = "f";
 
 /// Behind the page that this token was given with, of this namespace, through this endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(super) struct Careful {
     pub(super) behind: Option<String>,
     /// How its list goes on; `None` if it is done.
     pub(super) token: Option<String>,
+    /// Whether something that cannot be read was found on the way.
+    pub(super) has_found: bool,
 }
 
 impl Careful {
@@ -35,11 +39,11 @@ impl Careful {
         }
     }
 
-    fn read(text: &str) -> Self {
+    fn read(text: &str, has_found: bool) -> Self {
         match text.split_once('/') {
             Some((namespace, token)) => {
                 let token = Some(token.to_owned()).filter(|it| !it.is_empty());
-                Self { behind: Some(namespace.to_owned()), token }
+                Self { behind: Some(namespace.to_owned()), token, has_found }
             }
             None => Self::default(),
         }
@@ -61,8 +65,9 @@ impl Position {
         let mut parts = text.splitn(3, '.');
         let endpoint = parts.next()?.parse().ok()?;
         let (namespace, rest) = (parts.next()?, parts.next().unwrap_or_default());
-        if namespace == CAREFUL {
-            return Some(Self { endpoint, careful: Some(Careful::read(rest)), ..Self::default() });
+        if namespace == CAREFUL || namespace == FOUND {
+            let careful = Some(Careful::read(rest, namespace == FOUND));
+            return Some(Self { endpoint, careful, ..Self::default() });
         }
         let token = Some(rest.to_owned()).filter(|it| !it.is_empty());
         Some(Self { endpoint, namespace: namespace.parse().ok()?, token, careful: None })
@@ -71,7 +76,8 @@ impl Position {
     pub(super) fn text(&self) -> String {
         let Self { endpoint, namespace, token, careful } = self;
         if let Some(careful) = careful {
-            return format!("{endpoint}.{CAREFUL}.{}", careful.text());
+            let mark = if careful.has_found { FOUND } else { CAREFUL };
+            return format!("{endpoint}.{mark}.{}", careful.text());
         }
         format!("{endpoint}.{namespace}.{}", token.as_deref().unwrap_or_default())
     }
@@ -110,6 +116,7 @@ mod tests {
             "1.c.a/",
             "1.c.a/b.c/d",
             "0.c./t",
+            "1.f.a/t",
         ] {
             assert_eq!(Position::parse(text).text(), text);
         }
