@@ -5,6 +5,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures_util::{FutureExt, future::join_all};
 use jiff::Timestamp;
 use kube::Client;
+use meta::GroupResource;
 use tracing::{error, info};
 
 use crate::backoff::Backoff;
@@ -37,14 +38,16 @@ pub struct Setup {
     /// Evidence that is good enough to narrow `status.storedVersions`, for the migrations that are made here: names of
     /// [`migration::engine::Evidence`].
     pub accepted: Vec<String>,
+    /// Only migrations of these resources are carried out; all if there are none.
+    pub resources: Vec<GroupResource>,
 }
 
 impl Setup {
     /// Everything runs.
     pub fn new(now: Now) -> Self {
         let observe = Arc::new(Nobody);
-        let (selection, accepted) = (Selection::all(), Vec::new());
-        Self { selection, now, root_ca: None, election: None, observe, engine: None, accepted }
+        let (selection, accepted, resources) = (Selection::all(), Vec::new(), Vec::new());
+        Self { selection, now, root_ca: None, election: None, observe, engine: None, accepted, resources }
     }
 }
 
@@ -57,13 +60,14 @@ pub(crate) struct Ctx {
     pub(crate) observe: Arc<dyn Observe>,
     pub(crate) engine: Option<Arc<dyn Engine>>,
     pub(crate) accepted: Arc<[String]>,
+    pub(crate) resources: Arc<[GroupResource]>,
 }
 
 impl Ctx {
     /// For whoever is no controller.
     pub(crate) fn bare(client: Client, now: Now) -> Self {
-        let (root_ca, engine, accepted) = (None, None, Vec::new().into());
-        Self { client, now, root_ca, observe: Arc::new(Nobody), engine, accepted }
+        let (accepted, resources) = (Vec::new().into(), Vec::new().into());
+        Self { client, now, root_ca: None, observe: Arc::new(Nobody), engine: None, accepted, resources }
     }
 
     /// How the passes of a controller are counted.
@@ -77,8 +81,9 @@ impl Ctx {
 ///
 /// The client's server does not have to be up yet. No controller's failure ends another.
 pub async fn run(client: Client, setup: Setup, stop: impl Future<Output = ()>) {
-    let Setup { selection, now, root_ca, election, observe, engine, accepted } = setup;
-    let ctx = Ctx { client, now, root_ca, observe, engine, accepted: accepted.into() };
+    let Setup { selection, now, root_ca, election, observe, engine, accepted, resources } = setup;
+    let (accepted, resources) = (accepted.into(), resources.into());
+    let ctx = Ctx { client, now, root_ca, observe, engine, accepted, resources };
     let all = || async {
         join_all(selection.controllers().map(|it| keep_running(it, ctx.clone()))).await;
         // With nothing selected there is only the stop to wait for.

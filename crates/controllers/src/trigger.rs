@@ -285,7 +285,8 @@ fn describe(migration: &Migration) -> Made {
         is_ended: run.phase.is_end() || object::is_deleting(&migration.object),
         has_succeeded: run.phase == Phase::Succeeded,
         is_interrupted: run.phase == Phase::Aborted && run.reason != CANCELLED,
-        is_whole: migration.is_whole(),
+        // What it was about when it looked, and not what somebody has made of its annotations since.
+        is_whole: migration.is_whole() && !run.is_partial(),
         version: run.storage_version.clone(),
         epoch: run.epoch,
         completed: run.completion_time.as_deref().and_then(time::parse_time),

@@ -13,6 +13,7 @@ use meta::{GroupResource, Release, StorageVersion};
 use serde_json::{Value, json};
 use server::census::{CensusView, ResourceCensus, UNKNOWN};
 use station::View;
+use store::SystemClock;
 
 use crate::{
     census,
@@ -105,7 +106,7 @@ fn unknown(failure: Failure) -> Failure {
 /// The same of a cluster that is not ours.
 async fn by_states(release: Release, client: &kube::Client) -> Result<Found, Failure> {
     let list = cluster::request(client, "GET", states::STATES, None).await;
-    states::to(release, &catalog(release)?, &list.map_err(unknown)?)
+    states::to(release, &catalog(release)?, &list.map_err(unknown)?, SystemClock::shared().now())
 }
 
 fn catalog(release: Release) -> Result<Catalog, Failure> {

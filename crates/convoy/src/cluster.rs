@@ -78,6 +78,15 @@ impl ClusterFlags {
 
     /// How the cluster is reached.
     pub async fn config(&self) -> Result<kube::Config, Failure> {
+        if !self.etcd.etcd_servers.is_empty() {
+            return Err(Failure::usage(
+                "this needs a running server: name its kubeconfig instead of --etcd-servers",
+            ));
+        }
+        if let (None, Some(folder)) = (&self.kubeconfig, &self.data_dir) {
+            let beside = Self { kubeconfig: Some(folder.join("admin.kubeconfig")), ..self.clone() };
+            return Box::pin(beside.config()).await;
+        }
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = match (&self.kubeconfig, &self.context) {

@@ -86,7 +86,7 @@ impl Engine for InStore {
             let Rewritten { rewritten, unchanged, next, .. } = seen;
             let failures = failures(seen.raced, seen.failed, seen.unreadable);
             let objects = rewritten + unchanged + failures.len() as u64;
-            Ok(Look { evidence: Evidence::StoreScan, objects, left: rewritten, failures, next })
+            Ok(Look { evidence: Evidence::StoreScan, objects, left: rewritten, failures, next, doubt: "" })
         })
     }
 

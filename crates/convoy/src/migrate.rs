@@ -89,17 +89,17 @@ pub fn run(flags: &MigrateFlags) -> Result<(), Failure> {
         };
         check_served(&client).await?;
         let resources = if flags.all { stuck(&client).await? } else { flags.resources.clone() };
-        if flags.cancel || flags.pause || flags.resume {
-            return steer::steer(flags, &client, &resources).await;
-        }
         if resources.is_empty() {
             say("status.storedVersions lists one version everywhere: there is nothing to migrate\n");
             return Ok(());
         }
+        if flags.cancel || flags.pause || flags.resume {
+            return steer::steer(flags, &client, &resources).await;
+        }
         if flags.local {
             warn_of_others(&client).await;
-            return remote::beside(&flags.remote, &flags.cluster, ask_and_follow(flags, &client, &resources))
-                .await;
+            let work = ask_and_follow(flags, &client, &resources);
+            return remote::beside(&flags.remote, &flags.cluster, &resources, work).await;
         }
         ask_and_follow(flags, &client, &resources).await
     })

@@ -8,6 +8,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use clap::Args;
 use controllers::{Controller, Election, Selection, Setup};
 use futures_util::FutureExt;
+use meta::GroupResource;
 use server::metrics::Metrics;
 use store::SystemClock;
 use tokio::net::TcpListener;
@@ -19,6 +20,7 @@ use crate::{
     cli::say,
     cluster::{self, ClusterFlags, block_on},
     counting::Counting,
+    duration::GoDuration,
     failure::Failure,
     flags::EtcdFlags,
     logging::{self, LogFormat, Volume},
@@ -67,6 +69,11 @@ pub struct RemoteFlags {
     /// Requests about objects that are under way at the same time
     #[arg(long, value_name = "N", default_value_t = 16)]
     concurrency: usize,
+
+    /// How long after a change of the storage version API servers may still write the earlier one, in requests that began
+    /// before. The last look at all objects waits for that unless the definition has not changed for ten minutes
+    #[arg(long, value_name = "DURATION", default_value = "2m")]
+    settle_time: GoDuration,
 
     /// Prove by what is in the cluster's etcd instead of by a second pass through the API (evidence StoreScan): the
     /// members' URLs, separated by commas. It is only read
@@ -186,10 +193,11 @@ pub fn run(flags: &ControllersFlags) -> Result<(), Failure> {
     })
 }
 
-/// Runs the migrator in this process while `work` goes on.
+/// Runs the migrator in this process, for these resources, while `work` goes on.
 pub async fn beside<T>(
     flags: &RemoteFlags,
     cluster: &ClusterFlags,
+    resources: &[String],
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let config = cluster.config().await?;
@@ -197,6 +205,8 @@ pub async fn beside<T>(
     let clock = SystemClock::shared();
     let mut setup = Setup::new(Arc::new(move || clock.now()));
     setup.selection = Selection::only(Controller::StorageVersionMigrator);
+    // Others are somebody else's: who is cut off in the middle of one leaves its definition frozen.
+    setup.resources = resources.iter().map(|it| GroupResource::from(it.as_str())).collect();
     let beside = Beside { flags, config: &config, client: &client, vitals: &Vitals::default() };
     tokio::select! {
         done = work => done,

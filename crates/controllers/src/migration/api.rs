@@ -84,12 +84,15 @@ pub struct Settings {
     pub poll: Duration,
     /// A request that takes longer has failed.
     pub request_limit: Duration,
+    /// How long a server may take to follow a definition and to finish what it began before: twice the time that
+    /// kube-apiserver gives a request by default.
+    pub settle: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let (poll, request_limit) = (Duration::from_secs(30), Duration::from_secs(30));
-        Self { at_once: 16, rate: 0, poll, request_limit }
+        Self { at_once: 16, rate: 0, poll, request_limit, settle: Duration::from_secs(120) }
     }
 }
 
@@ -191,10 +194,14 @@ impl ApiEngine {
     async fn verify_page(&self, task: &Task, position: &str) -> Result<Look, Trouble> {
         if let Some(store) = self.store.as_ref().filter(|_| task.is_whole()) {
             self.offers(task).await?;
+            if position.is_empty() {
+                self.is_its_store(store.as_ref()).await?;
+            }
             let page = store.read(&task.resource, position).await?;
             // What was read is worth something if they agreed all the while.
             self.offers(task).await?;
-            return stored::judge(task, page);
+            let look = stored::judge(task, page)?;
+            return Ok(Look { doubt: self.doubt(), ..look });
         }
         let endpoints = self.endpoints.len();
         let position = start(task, position, endpoints);
@@ -216,7 +223,37 @@ impl ApiEngine {
             Reach::EveryServer | Reach::ListedServers => Evidence::SecondPassAllEndpoints,
             Reach::SharedAddress => Evidence::SecondPassOneEndpoint,
         };
-        Ok(Look { evidence, objects: n_objects, left, failures, next: next.map(|it| it.text()) })
+        let next = next.map(|it| it.text());
+        Ok(Look { evidence, objects: n_objects, left, failures, next, doubt: "" })
+    }
+
+    /// What a look into the store does not show.
+    fn doubt(&self) -> &'static str {
+        match self.reach {
+            Reach::EveryServer | Reach::ListedServers => "",
+            Reach::SharedAddress => {
+                "API servers were asked through one address, behind which there may be others"
+            }
+        }
+    }
+
+    /// Whether it is the store of this cluster: an empty one, or somebody else's, would prove anything.
+    async fn is_its_store(&self, store: &dyn StoreReader) -> Result<(), Trouble> {
+        let Some(Endpoint { client, .. }) = self.endpoints.first() else { return Ok(()) };
+        let uid = tokio::time::timeout(self.settings.request_limit, observe::cluster(client)).await;
+        let uid = match uid {
+            Ok(Ok(uid)) => uid,
+            Ok(Err(error)) => return Err(Trouble::Later(error.text())),
+            Err(_) => return Err(Trouble::Later("the API server does not answer".to_owned())),
+        };
+        if store.holds(observe::NAMESPACE, &uid).await? {
+            return Ok(());
+        }
+        Err(Trouble::Never(format!(
+            "the namespace {} of this cluster (uid {uid}) is not in the etcd of --verify-etcd-servers: name the cluster's own, \
+             and the prefix of its keys with --verify-etcd-prefix",
+            observe::NAMESPACE
+        )))
     }
 }
 
@@ -247,6 +284,16 @@ impl Engine for ApiEngine {
     /// has to show that it stays as it is.
     fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>> {
         self.verify_page(task, position).boxed()
+    }
+
+    fn lag<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Duration> {
+        async move {
+            let Some(Endpoint { client, .. }) = self.endpoints.first() else { return self.settings.settle };
+            let asked = observe::is_fenced(client, resource);
+            let is_fenced = tokio::time::timeout(self.settings.request_limit, asked).await;
+            if is_fenced.unwrap_or(false) { Duration::ZERO } else { self.settings.settle }
+        }
+        .boxed()
     }
 
     fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {

@@ -24,6 +24,9 @@ const LASTS: SignedDuration = SignedDuration::from_mins(5);
 /// It is renewed when less is left.
 const RENEWED_BELOW: SignedDuration = SignedDuration::from_mins(4);
 
+/// What was changed so long ago is followed by every server, whatever clocks show.
+const LONG_AGO: SignedDuration = SignedDuration::from_mins(10);
+
 /// How often a write is tried when others change the definition at the same time.
 const TRIES: usize = 8;
 
@@ -227,6 +230,18 @@ pub(super) fn mark(crd: &Value) -> Mark {
     Mark { uid: object::uid(crd).to_owned(), generation }
 }
 
+/// Whether the spec is known not to have changed for long: everybody who wrote it did so long ago.
+pub(super) fn is_long_unchanged(crd: &Value, now: Timestamp) -> bool {
+    let managers = crd.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let of_spec = |it: &&Value| it["fieldsV1"].get("f:spec").is_some();
+    let mut times = managers.into_iter().flatten().filter(of_spec);
+    let is_old = |it: &Value| {
+        let time = it["time"].as_str().and_then(time::parse_time);
+        time.is_some_and(|it| it + LONG_AGO < now)
+    };
+    times.clone().next().is_some() && times.all(is_old)
+}
+
 async fn annotate(ctx: &Ctx, crd: &Value, annotations: &Value) -> Result<(), Error> {
     let version = object::resource_version(crd);
     let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
@@ -267,6 +282,25 @@ mod tests {
         ] {
             assert_eq!(hold(&crd, "us", now), expect, "{crd}");
         }
+    }
+
+    #[test]
+    fn who_wrote_the_spec_says_since_when_it_is_as_it_is() {
+        let now: Timestamp = "2026-11-16T12:00:00Z".parse().unwrap();
+        let (old, new) = ("2026-11-16T11:00:00Z", "2026-11-16T11:59:00Z");
+        let by = |field: &str, time: &str| json!({"manager": "m", "time": time, "fieldsV1": {field: {}}});
+        for (managers, expect) in [
+            (json!([]), false),
+            (json!([by("f:spec", old)]), true),
+            (json!([by("f:spec", old), by("f:metadata", new), by("f:status", new)]), true),
+            (json!([by("f:spec", old), by("f:spec", new)]), false),
+            (json!([by("f:metadata", old)]), false),
+            (json!([{"manager": "m", "fieldsV1": {"f:spec": {}}}]), false),
+        ] {
+            let crd = json!({"metadata": {"managedFields": managers}});
+            assert_eq!(is_long_unchanged(&crd, now), expect, "{crd}");
+        }
+        assert!(!is_long_unchanged(&json!({"metadata": {}}), now));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Deliberately not here: when what is done; that is the migrator's.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
 use kube::Client;
@@ -168,6 +168,8 @@ pub struct Look {
     pub failures: Vec<Failure>,
     /// Where to go on; `None` at the end.
     pub next: Option<String>,
+    /// Why that is not enough by itself; empty if it is.
+    pub doubt: &'static str,
 }
 
 /// Why a step could not be made.
@@ -205,6 +207,12 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Looks at how the objects behind `position` are stored.
     fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>>;
+
+    /// How long after a change of a definition's storage version something may still be written in an earlier one: by
+    /// requests that were under way, or by a server that is slow to follow.
+    fn lag<'a>(&'a self, _resource: &'a GroupResource) -> BoxFuture<'a, Duration> {
+        Box::pin(std::future::ready(Duration::ZERO))
+    }
 
     /// The resources whose objects are stored.
     fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {

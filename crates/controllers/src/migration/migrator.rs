@@ -129,6 +129,8 @@ struct Live {
     pace: Pace,
     /// From which moment on the pace counts.
     began: Instant,
+    /// Since when this process has known the agreement.
+    since: Instant,
     /// Objects that were found not to be stored as wanted.
     left: u64,
     /// Steps that failed, one after the other.
@@ -164,6 +166,7 @@ impl Live {
             flushed: Instant::now(),
             pace: Pace::default(),
             began: Instant::now(),
+            since: Instant::now(),
             left: 0,
             n_setbacks: 0,
             not_before: Instant::now(),
@@ -227,6 +230,10 @@ impl Shared {
             return Ok(Next::OnChange);
         };
         let migration = Migration::read(api, object);
+        let only = &self.ctx.resources;
+        if !only.is_empty() && !only.contains(&migration.resource) {
+            return Ok(Next::OnChange);
+        }
         let live = self.take(&key, &migration);
         let touched = self.touched(&key);
         let settled = live.clone();
@@ -361,6 +368,7 @@ impl Work<'_> {
             self.migration.set_finalizers(&self.shared.ctx.client, &json!(finalizers)).await?;
             return Ok(Some(Next::After(Duration::ZERO)));
         }
+        self.live.since = Instant::now();
         let is_again = self.live.run.phase.has_begun();
         let now = time::format_time((self.shared.ctx.now)());
         self.live.run = Run {

@@ -134,14 +134,7 @@ impl Migration {
     pub(crate) fn read(api: Api, object: Value) -> Self {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let resource = GroupResource::new(text("/spec/resource/group"), text("/spec/resource/resource"));
-        let status = object.get("status").cloned().unwrap_or_default();
-        let mut run: Run = serde_json::from_value(status).unwrap_or_default();
-        // Somebody else may have done it: then only the conditions say so.
-        for phase in [Phase::Succeeded, Phase::Failed] {
-            if has_condition(&object, phase.name()) {
-                run.phase = phase;
-            }
-        }
+        let run = Run::of(&object);
         Self { api, resource, run, object }
     }
 
@@ -262,7 +255,9 @@ fn conditions_of(run: &Run) -> Vec<(&'static str, bool, String, String)> {
         vec![completed, (kind, true, reason, message.clone())]
     };
     match run.phase {
-        Phase::Pending => Vec::new(),
+        Phase::Pending if reason.is_empty() => Vec::new(),
+        // Why it waits, also where nothing but conditions is kept.
+        Phase::Pending => vec![("Running", false, reason, message)],
         Phase::Succeeded => end("Succeeded", "StorageVersionMigrationSucceeded".to_owned()),
         Phase::Failed => end("Failed", reason),
         Phase::Aborted => end("Aborted", reason),
@@ -297,19 +292,19 @@ fn set_condition(
                 found[time_field] = since;
             }
         }
-        None if is_true => list.push(made),
+        None if is_true || kind == "Running" => list.push(made),
         None => {}
     }
-}
-
-fn has_condition(object: &Value, kind: &str) -> bool {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|it| it["type"] == kind && it["status"] == "True")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn has_condition(object: &Value, kind: &str) -> bool {
+        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+        conditions.into_iter().flatten().any(|it| it["type"] == kind && it["status"] == "True")
+    }
 
     fn asked(api: Api, annotations: &Value) -> Migration {
         let object = json!({

@@ -2,7 +2,7 @@
 //! go on from it.
 
 use jiff::Timestamp;
-use meta::time;
+use meta::{Value, time};
 use serde::{Deserialize, Serialize};
 
 use super::engine::{Evidence, Failure};
@@ -156,7 +156,34 @@ pub struct Proof {
     pub message: String,
 }
 
+/// What is said of evidence about some objects only.
+pub(crate) const PARTIAL: &str = "only some objects were looked at";
+/// The reason of one that counted and wrote nothing.
+pub(crate) const DRY_RUN: &str = "DryRun";
+
 impl Run {
+    /// The status of a migration. Where nothing but conditions is kept, or somebody else did it, these say how it ended.
+    pub fn of(migration: &Value) -> Self {
+        let status = migration.get("status").cloned().unwrap_or_default();
+        let conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut run: Self = serde_json::from_value(status).unwrap_or_default();
+        for phase in [Phase::Succeeded, Phase::Failed, Phase::Aborted] {
+            let is_true = |it: &&Value| it["type"] == phase.name() && it["status"] == "True";
+            let Some(condition) = conditions.iter().find(is_true) else { continue };
+            if run.phase != phase {
+                let text = |field: &str| condition[field].as_str().unwrap_or_default();
+                run.say(text("reason"), text("message"));
+            }
+            run.phase = phase;
+        }
+        run
+    }
+
+    /// Whether it was about some objects only, or wrote nothing, whatever the migration asks for by now.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.reason == DRY_RUN || self.evidence.as_ref().is_some_and(|it| it.message == PARTIAL)
+    }
+
     /// Another step, for a reason that people read.
     pub(crate) fn enter(&mut self, phase: Phase, reason: &str, message: &str) {
         self.phase = phase;

@@ -92,7 +92,9 @@ pub(super) struct Known {
 
 pub(super) fn plan(facts: &Facts<'_>) -> Plan {
     let Facts { agreement, migrations, now, .. } = *facts;
-    let state = facts.state.filter(|it| !(facts.is_first && is_stale(it, now)));
+    // Where nothing is counted, what happened while nobody looked is not known.
+    let is_unwatched = facts.is_first || facts.stored.is_none();
+    let state = facts.state.filter(|it| !(is_unwatched && is_stale(it, now)));
     match agreement {
         Agreement::Absent => Plan::default(),
         Agreement::Open(_) => {

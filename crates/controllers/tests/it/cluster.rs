@@ -23,6 +23,8 @@ pub struct State {
     pub revision: u64,
     /// Definitions, migrations and events.
     pub stock: Stock,
+    /// Namespaces that are gone, though something is left in them.
+    pub gone: Vec<&'static str>,
     /// By namespace and name.
     pub objects: BTreeMap<(String, String), Widget>,
     /// What each server writes; `None` if it does not answer.
@@ -83,6 +85,7 @@ impl Cluster {
         Self(Arc::new(Mutex::new(State {
             revision: 1,
             stock: Stock::default(),
+            gone: Vec::new(),
             objects: BTreeMap::new(),
             servers: [("a", Some("v2"))].into(),
             lagging: BTreeMap::new(),

@@ -1,9 +1,10 @@
 //! Migration through the public API. T numbers are those of the acceptance list.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use controllers::migration::api::{ApiEngine, Reach, Settings};
+use controllers::migration::api::{ApiEngine, Reach, Settings, StoreReader, StoredPage};
 use controllers::migration::engine::{Agreement, Batch, Class, Engine, Evidence, Look, Task, Trouble};
+use futures_util::future::BoxFuture;
 use meta::GroupResource;
 use serde_json::json;
 use tokio::time::Instant;
@@ -130,6 +131,57 @@ async fn a_list_that_is_refused_because_of_one_object_is_walked_around_it() {
     }
     cluster.with(|it| it.objects.values_mut().for_each(|it| it.is_undecodable = false));
     assert_eq!(verify(&engine, &task).await.unwrap().left, 20);
+}
+
+/// What cannot be read is in none of the namespaces there are: then nothing is proven.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_namespace_that_is_gone_is_no_proof() {
+    let cluster = Cluster::filled(&["a", "b", "c"], 10);
+    cluster.with(|it| {
+        it.get("b", "w0003").is_undecodable = true;
+        it.gone = vec!["b"];
+    });
+    let engine = engine(&cluster);
+    let task = task(&engine).await;
+    for batch in [1, 7, 100] {
+        let look = verify(&engine, &Task { batch, ..task.clone() }).await.unwrap();
+        let failures: Vec<_> = look.failures.iter().map(|it| (it.class, it.object.as_str())).collect();
+        assert_eq!(failures, [(Class::Undecodable, "all")], "{batch}");
+    }
+}
+
+/// An etcd, by what it holds.
+struct Shelf(&'static str);
+
+impl StoreReader for Shelf {
+    fn read<'a>(
+        &'a self,
+        _resource: &'a GroupResource,
+        _after: &'a str,
+    ) -> BoxFuture<'a, Result<StoredPage, Trouble>> {
+        Box::pin(std::future::ready(Ok(StoredPage::default())))
+    }
+
+    fn holds<'a>(&'a self, namespace: &'a str, uid: &'a str) -> BoxFuture<'a, Result<bool, Trouble>> {
+        Box::pin(std::future::ready(Ok(namespace == "kube-system" && uid == self.0)))
+    }
+}
+
+/// An empty store proves nothing unless it is the cluster's.
+#[tokio::test(start_paused = true)]
+async fn the_store_of_another_cluster_proves_nothing() {
+    let cluster = Cluster::filled(&["a"], 10);
+    let other = engine(&cluster).reading(Arc::new(Shelf("another")));
+    let task = task(&other).await;
+    let refused = verify(&other, &task).await.unwrap_err();
+    assert!(matches!(&refused, Trouble::Never(why) if why.contains("--verify-etcd-prefix")), "{refused}");
+    let own = engine(&cluster).reading(Arc::new(Shelf("the-cluster")));
+    let look = verify(&own, &task).await.unwrap();
+    assert_eq!((look.evidence, look.doubt), (Evidence::StoreScan, ""));
+    // Who is behind an address is not known, and may write anything.
+    let balanced = cluster.engine(Reach::SharedAddress, Settings::default());
+    let look = verify(&balanced.reading(Arc::new(Shelf("the-cluster"))), &task).await.unwrap();
+    assert!(look.doubt.contains("one address"), "{look:?}");
 }
 
 /// T11.

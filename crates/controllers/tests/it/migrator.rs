@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use controllers::migration::api::Reach;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -43,6 +44,72 @@ async fn everything_is_rewritten_proven_and_pruned() {
     assert_eq!((&status["progress"]["pass"], &status["prunedVersions"]), (&json!(1), &json!(["v1"])));
     is_true(&cluster);
     assert_eq!(cluster.told(), ["MigrationStarted", "MigrationSucceeded"]);
+}
+
+/// What discovery shows comes before what the server does: it says v2 and writes v1 for another minute.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_not_followed_yet_is_waited_for() {
+    let cluster = filled();
+    cluster.with(|it| it.lagging.insert("a", "v1"));
+    cluster.run(MIGRATOR);
+    let path = cluster.ask(EXTERNAL, "m", &json!({}));
+    let waiting = cluster.until(&path, "it waits", |it| it["reason"] == "Settling").await;
+    assert_eq!(waiting["phase"], "Verifying", "{waiting:#}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    cluster.with(|it| it.lagging.clear());
+    let status = cluster.ended(&path).await;
+    // The last look found them, so that another one had to follow.
+    assert_eq!(
+        (&status["phase"], &status["progress"]["pass"]),
+        (&json!("Succeeded"), &json!(2)),
+        "{status:#}"
+    );
+    is_true(&cluster);
+}
+
+/// Servers that refuse to write anything else need no time for that.
+#[tokio::test(start_paused = true)]
+async fn where_writes_are_fenced_nothing_is_waited_for() {
+    let cluster = filled();
+    let entry = json!({"apiServerID": "a", "encodingVersion": "example.com/v2"});
+    let status = json!({"commonEncodingVersion": "example.com/v2", "epoch": 3, "storageVersions": [entry]});
+    cluster.with(|it| it.storage = Some(status));
+    cluster.run(MIGRATOR);
+    let begin = Instant::now();
+    let status = cluster.ended(&cluster.ask(EXTERNAL, "m", &json!({}))).await;
+    assert_eq!(status["phase"], "Succeeded", "{status:#}");
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    is_true(&cluster);
+}
+
+/// Who migrates one resource leaves the migrations of others to others.
+#[tokio::test(start_paused = true)]
+async fn only_what_is_asked_for_is_taken_up() {
+    let cluster = filled();
+    cluster.run_with(MIGRATOR, Reach::EveryServer, |it| it.resources = vec!["gadgets.example.com".into()]);
+    let path = cluster.ask(EXTERNAL, "m", &json!({}));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    cluster.with(|it| {
+        assert_eq!(it.stock.migrations[&path]["status"], Value::Null);
+        assert!(!it.is_frozen());
+    });
+}
+
+/// Where nothing but conditions is kept, one says why it waits.
+#[tokio::test(start_paused = true)]
+async fn a_condition_says_why_it_waits() {
+    let cluster = filled();
+    cluster.with(|it| it.servers.insert("b", Some("v1")));
+    cluster.run(MIGRATOR);
+    let path = cluster.ask(IN_TREE, "m", &json!({}));
+    let status = cluster.until(&path, "it waits", |it| it["reason"] == "NotAgreed").await;
+    let condition = &status["conditions"][0];
+    assert_eq!(
+        (&condition["type"], &condition["status"]),
+        (&json!("Running"), &json!("False")),
+        "{status:#}"
+    );
+    assert_eq!((&condition["reason"], &condition["message"]), (&json!("NotAgreed"), &status["message"]));
 }
 
 /// T8, T15, acceptance 3: at the last moment.
@@ -134,7 +201,8 @@ async fn a_right_that_is_missing_stands_in_the_status() {
 #[tokio::test(start_paused = true)]
 async fn a_right_that_is_taken_away_stands_in_the_status() {
     let cluster = filled();
-    cluster.with(|it| it.stock.before_patch = Some((10, Box::new(|it| it.forbidden = vec!["crd-patch"]))));
+    // In the last look at all objects.
+    cluster.with(|it| it.stock.before_patch = Some((30, Box::new(|it| it.forbidden = vec!["crd-patch"]))));
     cluster.run(MIGRATOR);
     let path = cluster.ask(EXTERNAL, "m", &json!({}));
     let status = cluster.until(&path, "it says why", |it| it["reason"] == "Forbidden").await;

@@ -212,9 +212,14 @@ impl State {
                 let metadata = json!({"resourceVersion": self.revision.to_string()});
                 Some((200, None, json!({"kind": "List", "metadata": metadata, "items": items})))
             }
+            (_, "/api/v1/namespaces") if query.contains("kube-system") => {
+                let items = json!([{"metadata": {"name": "kube-system", "uid": "the-cluster"}}]);
+                Some((200, None, json!({"kind": "List", "metadata": {}, "items": items})))
+            }
             (_, "/api/v1/namespaces") => {
+                let is_there = |it: &&String| !self.gone.contains(&it.as_str());
                 let names: std::collections::BTreeSet<&String> =
-                    self.objects.keys().map(|it| &it.0).collect();
+                    self.objects.keys().map(|it| &it.0).filter(is_there).collect();
                 let metadata =
                     |it: &&String| json!({"metadata": {"name": it, "uid": it, "resourceVersion": "1"}});
                 let items: Vec<Value> = names.iter().map(metadata).collect();

@@ -46,6 +46,23 @@ impl EtcdReader {
     }
 }
 
+impl EtcdReader {
+    /// Whatever form it has, its uid stands in it as text.
+    async fn has(&self, namespace: &str, uid: &str) -> Result<bool, Trouble> {
+        let key = Key::new(format!("/registry/namespaces/{namespace}"));
+        let found = self.storage.shared().get(&key).await;
+        let found = found.map_err(|it| Trouble::Later(format!("etcd cannot be read: {it}")))?;
+        let Some(found) = found else { return Ok(false) };
+        if found.value.starts_with(scan::SEALED) {
+            return Err(Trouble::Never(format!(
+                "the namespace {namespace} is encrypted in etcd, so that nobody can tell whose store it is: leave \
+                 --verify-etcd-servers out, and the API servers are asked instead"
+            )));
+        }
+        Ok(found.value.windows(uid.len().max(1)).any(|it| it == uid.as_bytes()))
+    }
+}
+
 impl StoreReader for EtcdReader {
     fn read<'a>(
         &'a self,
@@ -53,6 +70,10 @@ impl StoreReader for EtcdReader {
         after: &'a str,
     ) -> BoxFuture<'a, Result<StoredPage, Trouble>> {
         Box::pin(self.page(resource, after))
+    }
+
+    fn holds<'a>(&'a self, namespace: &'a str, uid: &'a str) -> BoxFuture<'a, Result<bool, Trouble>> {
+        Box::pin(self.has(namespace, uid))
     }
 }
 

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use catalog::{Catalog, discovery::storage_version_hash};
-use meta::{GroupResource, Release, Value};
+use jiff::{SignedDuration, Timestamp};
+use meta::{GroupResource, Release, Value, time};
 
 use super::Found;
 use crate::failure::{Exit, Failure};
@@ -14,11 +15,19 @@ use crate::failure::{Exit, Failure};
 /// Where they are.
 pub(super) const STATES: &str = "/apis/migration.k8s.io/v1alpha1/storagestates";
 
+/// What is older says nothing any more, as KEP-2343 has it.
+const STALE: SignedDuration = SignedDuration::from_mins(10);
+
 /// Stands for versions that nobody knows.
 const UNKNOWN: &str = "Unknown";
 
 /// What the states say about a release. States that kube-storage-version-migrator made have hashes only.
-pub(super) fn to(release: Release, catalog: &Catalog, states: &Value) -> Result<Found, Failure> {
+pub(super) fn to(
+    release: Release,
+    catalog: &Catalog,
+    states: &Value,
+    now: Timestamp,
+) -> Result<Found, Failure> {
     let mut readable: BTreeMap<GroupResource, Vec<String>> = BTreeMap::new();
     for definition in catalog.definitions().iter().filter(|it| it.is_stored()) {
         let hashes = definition.decodable.iter().map(|it| storage_version_hash(it, &definition.kind));
@@ -30,6 +39,16 @@ pub(super) fn to(release: Release, catalog: &Catalog, states: &Value) -> Result<
         let resource = GroupResource::new(text("/spec/resource/group"), text("/spec/resource/resource"));
         let Some(readable) = readable.get(&resource) else { continue };
         n_known += 1;
+        let beat = time::parse_time(text("/status/lastHeartbeatTime"));
+        if beat.is_none_or(|it| it + STALE < now) {
+            let since =
+                beat.map_or_else(|| "ever".to_owned(), |it| format!("since {}", time::format_time(it)));
+            let message = format!(
+                "nobody has looked {since} at how {resource} is stored: run `convoy controllers` beside the cluster, and ask \
+                 again"
+            );
+            return Err(Failure { exit: Exit::Unknown, message });
+        }
         let hashes = texts(&state["status"]["persistedStorageVersionHashes"]);
         let names = texts(&state["status"]["persistedVersions"]);
         if hashes.is_empty() || hashes.contains(&UNKNOWN) {
@@ -73,18 +92,36 @@ mod tests {
 
     use super::*;
 
+    const NOW: &str = "2026-11-16T12:00:00Z";
+
     fn check(hashes: &[&str]) -> Result<Found, Failure> {
+        check_seen(hashes, "2026-11-16T11:55:00Z")
+    }
+
+    fn check_seen(hashes: &[&str], beat: &str) -> Result<Found, Failure> {
         let release = Release::v1(36);
         let gates = FeatureGates::defaults(release);
         let catalog = Catalog::new(release, &RuntimeConfig::default(), &gates).unwrap();
         let states = json!({"items": [
             {"spec": {"resource": {"group": "resource.k8s.io", "resource": "deviceclasses"}},
-                "status": {"persistedStorageVersionHashes": hashes, "persistedVersions": hashes}},
+                "status": {"persistedStorageVersionHashes": hashes, "persistedVersions": hashes,
+                    "lastHeartbeatTime": beat}},
             // What a release does not serve it need not read.
             {"spec": {"resource": {"group": "example.com", "resource": "widgets"}},
                 "status": {"persistedStorageVersionHashes": [UNKNOWN]}},
         ]});
-        to(release, &catalog, &states)
+        to(release, &catalog, &states, NOW.parse().unwrap())
+    }
+
+    /// B9, B18.
+    #[test]
+    fn what_nobody_has_looked_at_for_long_says_nothing() {
+        let hash = storage_version_hash(&GroupVersion::parse("resource.k8s.io/v1").unwrap(), "DeviceClass");
+        for beat in ["2026-11-16T11:49:00Z", ""] {
+            let failure = check_seen(&[&hash], beat).map(drop).unwrap_err();
+            assert_eq!(failure.exit, Exit::Unknown, "{beat}");
+            assert!(failure.message.contains("deviceclasses.resource.k8s.io"), "{}", failure.message);
+        }
     }
 
     /// B4, B5, B20, T17.
@@ -112,7 +149,7 @@ mod tests {
         let release = Release::v1(36);
         let gates = FeatureGates::defaults(release);
         let catalog = Catalog::new(release, &RuntimeConfig::default(), &gates).unwrap();
-        let none = to(release, &catalog, &json!({"items": []}));
+        let none = to(release, &catalog, &json!({"items": []}), NOW.parse().unwrap());
         assert_eq!(none.map(drop).unwrap_err().exit, Exit::Unknown);
     }
 }

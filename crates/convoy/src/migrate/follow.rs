@@ -6,12 +6,12 @@ use std::{
 };
 
 use controllers::migration::{Phase, Run};
+use http::Request;
 use serde_json::Value;
 
 use super::MIGRATIONS;
 use crate::{
     cli::say,
-    cluster::request,
     failure::{Exit, Failure},
     output::thousands,
 };
@@ -26,13 +26,19 @@ pub(super) async fn follow(client: &kube::Client, resource: &str, name: &str) ->
     let is_live = io::stderr().is_terminal();
     let mut last = String::new();
     for n_looks in 0.. {
-        let object = match request(client, "GET", &format!("{MIGRATIONS}/{name}"), None).await {
-            Err(Failure { exit: Exit::Unknown, .. }) => {
-                return Err(Failure::failed(format!("the migration {name} was deleted before it ended")));
+        let object = match look(client, name).await? {
+            Ok(object) => object,
+            Err(why) => {
+                wipe(is_live);
+                if why != last {
+                    let _ = writeln!(io::stderr().lock(), "{why}");
+                }
+                last = why;
+                tokio::time::sleep(LOOK).await;
+                continue;
             }
-            other => other?,
         };
-        let run: Run = serde_json::from_value(object["status"].clone()).unwrap_or_default();
+        let run = Run::of(&object);
         if run.phase.is_end() {
             wipe(is_live);
             say(&format!("{resource}: {}\n", ending(&run)));
@@ -55,6 +61,22 @@ pub(super) async fn follow(client: &kube::Client, resource: &str, name: &str) ->
         tokio::time::sleep(LOOK).await;
     }
     Ok(Exit::Unknown)
+}
+
+/// The migration; or why the server does not show it for now, which is no reason to leave it alone.
+async fn look(client: &kube::Client, name: &str) -> Result<Result<Value, String>, Failure> {
+    let request = Request::get(format!("{MIGRATIONS}/{name}")).body(Vec::new());
+    let request = request.map_err(|it| Failure::because(&it))?;
+    match client.request(request).await {
+        Ok(object) => Ok(Ok(object)),
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            Err(Failure::failed(format!("the migration {name} was deleted before it ended")))
+        }
+        Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+            Err(Failure::failed(status.message.clone()))
+        }
+        Err(error) => Ok(Err(format!("{name}: waits for the API server: {error}"))),
+    }
 }
 
 fn wipe(is_live: bool) {

@@ -5,7 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use controllers::{Now, migration};
+use controllers::{
+    Now,
+    migration::{self, Run},
+};
 use meta::GroupResource;
 use serde_json::{Value, json};
 use store::SystemClock;
@@ -42,8 +45,7 @@ pub(super) async fn steer(
         for it in list["items"].as_array().into_iter().flatten() {
             let name = it["metadata"]["name"].as_str().unwrap_or_default();
             let resource = resource_of(it).to_string();
-            if is_ended(it) || !(wanted.is_empty() || wanted.iter().any(|it| *it == name || *it == resource))
-            {
+            if is_ended(it) || !wanted.iter().any(|it| *it == name || *it == resource) {
                 continue;
             }
             let (path, patch) = (format!("{place}/{name}"), json!({"metadata": {"annotations": change}}));
@@ -104,7 +106,7 @@ fn resource_of(migration: &Value) -> GroupResource {
 }
 
 fn is_ended(migration: &Value) -> bool {
-    matches!(migration["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Aborted"))
+    Run::of(migration).phase.is_end()
 }
 
 fn now() -> Now {

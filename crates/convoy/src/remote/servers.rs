@@ -59,6 +59,7 @@ impl Servers {
     pub(super) fn engine(&self, flags: &RemoteFlags) -> ApiEngine {
         let mut settings = Settings::default();
         settings.at_once = flags.concurrency.max(1);
+        settings.settle = flags.settle_time.0;
         ApiEngine::new(self.endpoints.clone(), self.reach, settings)
     }
 

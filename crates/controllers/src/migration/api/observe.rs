@@ -128,6 +128,9 @@ async fn definition(client: &Client, resource: &GroupResource) -> Result<Option<
     Ok(Some(Definition { uid: text(&it["metadata"]["uid"]), storage, stored }))
 }
 
+/// How the mark of what Convoy's servers agreed on begins.
+const EPOCH: &str = "epoch ";
+
 async fn storage(client: &Client, resource: &GroupResource) -> Result<Option<Storage>, Error> {
     let all = Collection::cluster("internal.apiserver.k8s.io", "v1alpha1", "storageversions");
     let group = if resource.group.is_empty() { "core" } else { &*resource.group };
@@ -139,10 +142,27 @@ async fn storage(client: &Client, resource: &GroupResource) -> Result<Option<Sto
         // Convoy's servers count what they agreed on; elsewhere every change counts.
         let mark = match &it["status"]["epoch"] {
             Value::Null => format!("{} at {}", it["metadata"]["uid"], it["metadata"]["resourceVersion"]),
-            epoch => format!("epoch {epoch}"),
+            epoch => format!("{EPOCH}{epoch}"),
         };
         Storage { common: common.map(str::to_owned), servers, mark }
     }))
+}
+
+/// The namespace by which a cluster is known: there is one in each, and it is never made again.
+pub(super) const NAMESPACE: &str = "kube-system";
+
+/// The uid of that namespace.
+pub(super) async fn cluster(client: &Client) -> Result<String, Error> {
+    let all = Collection::cluster("", "v1", "namespaces");
+    let found = all.list_where::<Value>(client, &format!("metadata.name={NAMESPACE}"), "", None).await?;
+    let (items, _) = found.open();
+    let uid = items.first().map(|it| text(&it["metadata"]["uid"])).filter(|it| !it.is_empty());
+    uid.ok_or_else(|| Error::Unknown(format!("the cluster has no namespace {NAMESPACE}")))
+}
+
+/// Whether servers refuse to write anything but what they agreed on, as Convoy's do, which count their agreements.
+pub(super) async fn is_fenced(client: &Client, resource: &GroupResource) -> bool {
+    storage(client, resource).await.is_ok_and(|it| it.is_some_and(|it| it.mark.starts_with(EPOCH)))
 }
 
 /// Who may not read something goes on without it.

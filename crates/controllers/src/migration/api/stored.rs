@@ -15,6 +15,9 @@ pub trait StoreReader: Send + Sync + 'static {
         resource: &'a GroupResource,
         after: &'a str,
     ) -> BoxFuture<'a, Result<StoredPage, Trouble>>;
+
+    /// Whether a namespace is stored there that has this uid.
+    fn holds<'a>(&'a self, namespace: &'a str, uid: &'a str) -> BoxFuture<'a, Result<bool, Trouble>>;
 }
 
 /// Some stored objects.
@@ -45,6 +48,7 @@ pub(super) fn judge(task: &Task, page: StoredPage) -> Result<Look, Trouble> {
         left: 0,
         failures: Vec::new(),
         next: page.next,
+        doubt: "",
     };
     for (object, form) in page.objects {
         match form {

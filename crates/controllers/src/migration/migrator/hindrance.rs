@@ -14,7 +14,8 @@ use crate::migration::{engine::Trouble, request::Migration};
 const STEP_LIMIT: Duration = Duration::from_secs(120);
 
 /// Reasons that are not true any more when it goes on.
-const HELD_UP: [&str; 6] = ["Forbidden", "NotAgreed", "Paused", "Queued", "Unavailable", "Waiting"];
+const HELD_UP: [&str; 7] =
+    ["Forbidden", "NotAgreed", "Paused", "Queued", "Settling", "Unavailable", "Waiting"];
 
 impl Work<'_> {
     /// A step of the engine; `None` if the migration is cancelled or deleted meanwhile.

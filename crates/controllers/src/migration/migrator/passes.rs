@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use meta::Value;
 use tokio::time::Instant;
 
 use super::{LOOK_AGAIN, SLICE, Work};
@@ -12,7 +13,7 @@ use crate::migration::{
     definition::{self, Hold, Pruned},
     engine::{Batch, Class, Evidence, Look, Task},
     pace::{self, DEFAULT_RATE, Pace},
-    state::Phase,
+    state::{DRY_RUN, PARTIAL, Phase},
 };
 use crate::work::Next;
 
@@ -115,7 +116,7 @@ impl Work<'_> {
         if self.wishes.is_dry_run {
             let n = self.live.run.progress.migrated;
             let message = format!("{n} objects would be looked at or rewritten; nothing was written");
-            return self.end(Phase::Succeeded, "DryRun", &message).await;
+            return self.end(Phase::Succeeded, DRY_RUN, &message).await;
         }
         let failures = &self.live.run.failures;
         if failures.is_empty() {
@@ -151,6 +152,13 @@ impl Work<'_> {
         let task = self.task();
         if position.is_empty() && self.wishes.is_whole() {
             let crd = definition::get(&self.shared.ctx, &self.migration.resource).await?;
+            if let Some(crd) = &crd
+                && let Some(left) = self.unsettled(crd).await
+            {
+                let message = "API servers may still write the earlier version, in requests that began before it changed, or \
+                               because they have not followed yet: the last look begins when there was time for that";
+                return self.wait("Settling", message, left.min(LOOK_AGAIN)).await;
+            }
             self.live.mark = crd.as_ref().map(definition::mark);
         }
         self.live.pace.begin(self.live.began.elapsed(), self.rate());
@@ -160,11 +168,14 @@ impl Work<'_> {
             None => return Ok(Some(Next::After(Duration::ZERO))),
         };
         self.goes_on("Verifying", "all objects are looked at again");
-        let Look { evidence, objects, left, failures, next } = look;
+        let Look { evidence, objects, left, failures, next, doubt } = look;
         self.live.left += left;
         self.live.pace.note(objects);
-        let message =
-            if self.is_frozen().await? { "" } else { "changes of the storage version were not refused" };
+        let message = match self.is_frozen().await? {
+            _ if !self.wishes.is_whole() => PARTIAL,
+            true => doubt,
+            false => "changes of the storage version were not refused",
+        };
         self.live.run.note_proof(evidence, objects, message, (self.shared.ctx.now)());
         self.live.run.note_failures(failures);
         match next {
@@ -175,6 +186,14 @@ impl Work<'_> {
             }
             None => self.is_verified().await,
         }
+    }
+
+    /// How long the storage version has not been written by everybody for sure.
+    async fn unsettled(&self, crd: &Value) -> Option<Duration> {
+        let lag = self.shared.engine.lag(&self.migration.resource).await;
+        let left = lag.saturating_sub(self.live.since.elapsed());
+        let is_over = left.is_zero() || definition::is_long_unchanged(crd, (self.shared.ctx.now)());
+        (!is_over).then_some(left)
     }
 
     async fn look_at_everything(&mut self, message: &str) -> Result<Option<Next>, Error> {
