@@ -163,7 +163,10 @@ impl Registry {
         }
         loop {
             let mut moved = Vec::new();
-            for outcome in self.put_all(task, &proof, wanted).await {
+            // While these are on their way to the disk the next ones are read.
+            let (outcomes, ()) =
+                tokio::join!(self.put_all(task, &proof, wanted), self.look_ahead(task, &proof.kind, ahead));
+            for outcome in outcomes {
                 match outcome? {
                     Outcome::Rewritten => done.rewritten += 1,
                     Outcome::Unchanged => done.unchanged += 1,
@@ -281,7 +284,14 @@ impl Registry {
         }
     }
 
-    /// Reads what comes behind the key `after`, of which `left` keys are expected if that is known.
+    /// Reads the next page if the last one is used up. Whoever cannot is told so by the next step.
+    async fn look_ahead(&self, task: &Rewrite, kind: &Kind, ahead: &mut Ahead) {
+        if let (Some(after), Some(collection)) = (ahead.is_used_up_at(), kind.collection()) {
+            let _ = self.read_ahead(task, &kind.scope(""), collection, &after, ahead).await;
+        }
+    }
+
+    /// Reads what comes behind the key `after`.
     async fn read_ahead(
         &self,
         task: &Rewrite,

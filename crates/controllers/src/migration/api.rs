@@ -286,6 +286,10 @@ impl Engine for ApiEngine {
         self.verify_page(task, position).boxed()
     }
 
+    fn n_looks(&self) -> u64 {
+        if self.store.is_some() { 1 } else { count(self.endpoints.len()).max(1) }
+    }
+
     fn lag<'a>(&'a self, resource: &'a GroupResource) -> BoxFuture<'a, Duration> {
         async move {
             let Some(Endpoint { client, .. }) = self.endpoints.first() else { return self.settings.settle };

@@ -208,6 +208,11 @@ pub trait Engine: Send + Sync + 'static {
     /// Looks at how the objects behind `position` are stored.
     fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>>;
 
+    /// How often [`Engine::verify`] looks at each object.
+    fn n_looks(&self) -> u64 {
+        1
+    }
+
     /// How long after a change of a definition's storage version something may still be written in an earlier one: by
     /// requests that were under way, or by a server that is slow to follow.
     fn lag<'a>(&'a self, _resource: &'a GroupResource) -> BoxFuture<'a, Duration> {

@@ -252,6 +252,29 @@ impl Progress {
         self.percent = percent(looked, self.total);
     }
 
+    /// It is not known how much is left.
+    pub(crate) fn forget_rest(&mut self) {
+        (self.percent, self.estimated_completion_time) = (0, None);
+    }
+
+    /// All objects are to be looked at again.
+    pub(crate) fn begin_look(&mut self) {
+        self.remaining = self.total;
+        (self.percent, self.objects_per_second, self.estimated_completion_time) = (0, 0, None);
+    }
+
+    /// So many have been.
+    pub(crate) fn note_look(&mut self, objects: u64) {
+        self.total = self.total.max(objects);
+        self.remaining = self.total - objects;
+        self.percent = percent(objects, self.total);
+    }
+
+    /// There are no more; some may have been deleted since they were counted.
+    pub(crate) fn end_look(&mut self) {
+        (self.remaining, self.percent, self.estimated_completion_time) = (0, 100, None);
+    }
+
     /// How fast it goes and when it will end, after so many objects in so many milliseconds.
     pub(crate) fn estimate(&mut self, objects: u64, millis: u64, now: Timestamp) {
         self.objects_per_second = objects.saturating_mul(1_000) / millis.max(1);
@@ -290,6 +313,22 @@ mod tests {
         assert_eq!((run.progress.remaining, run.progress.percent), (0, 100));
         run.begin_pass();
         assert_eq!((run.progress.migrated, run.progress.unchanged, run.progress.pass), (950, 0, 2));
+    }
+
+    #[test]
+    fn a_look_at_everything_has_a_progress_of_its_own() {
+        let mut progress = Progress::default();
+        progress.note(100, 100, 0, Some(0));
+        progress.begin_look();
+        assert_eq!((progress.remaining, progress.percent), (200, 0));
+        progress.note_look(50);
+        assert_eq!((progress.remaining, progress.percent), (150, 25));
+        progress.estimate(50, 1_000, "2026-11-16T12:00:00Z".parse().unwrap());
+        assert_eq!(progress.estimated_completion_time.as_deref(), Some("2026-11-16T12:00:03Z"));
+        progress.note_look(210);
+        assert_eq!((progress.total, progress.remaining, progress.percent), (210, 0, 100));
+        progress.forget_rest();
+        assert_eq!((progress.percent, progress.estimated_completion_time), (0, None));
     }
 
     #[test]

@@ -125,7 +125,8 @@ fn line(resource: &str, run: &Run, object: &Value) -> String {
         thousands(progress.objects_per_second)
     );
     let left = progress.remaining.checked_div(progress.objects_per_second);
-    if let Some(seconds) = left.filter(|_| run.phase == Phase::Running) {
+    // Without an estimate it is not known how much is left.
+    if let Some(seconds) = left.filter(|_| progress.estimated_completion_time.is_some()) {
         text += &format!(", {seconds} s left");
     }
     if progress.failed > 0 {
@@ -147,7 +148,8 @@ mod tests {
     fn a_line_says_how_far_it_is() {
         let status = json!({
             "phase": "Running",
-            "progress": {"total": 12_431, "remaining": 5_929, "percent": 52, "objectsPerSecond": 2_000},
+            "progress": {"total": 12_431, "remaining": 5_929, "percent": 52, "objectsPerSecond": 2_000,
+                "estimatedCompletionTime": "2026-11-16T12:00:00Z"},
         });
         let run: Run = serde_json::from_value(status).unwrap();
         assert_eq!(

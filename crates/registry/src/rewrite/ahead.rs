@@ -32,6 +32,11 @@ impl Ahead {
         self.of.as_ref().is_some_and(is_same) && self.after == after && !after.is_empty()
     }
 
+    /// The last key that was taken, if nothing is left of what was read and there is more.
+    pub(super) fn is_used_up_at(&self) -> Option<String> {
+        (self.entries.is_empty() && self.behind > 0).then(|| self.after.clone())
+    }
+
     /// How many keys are behind this one, if that is known from the last page.
     pub(super) fn left(&self, task: &Rewrite, after: &str) -> Option<u64> {
         self.stands(task, after).then_some(self.behind)
@@ -95,7 +100,9 @@ mod tests {
         assert!(!ahead.is_at(&task(1), &keys[0]), "somebody went back");
         assert!(!ahead.is_at(&task(1), ""), "somebody began again");
         assert_eq!(ahead.left(&task(1), &keys[1]), Some(7), "behind what is here");
+        assert_eq!(ahead.is_used_up_at(), None);
         assert_eq!(ahead.take(9).0.len(), 3);
+        assert_eq!(ahead.is_used_up_at(), Some(keys[4].clone()));
         assert!(!ahead.is_at(&task(1), &keys[4]), "there is nothing here");
         assert_eq!(ahead.left(&task(1), &keys[4]), Some(7));
     }

@@ -93,6 +93,9 @@ impl Work<'_> {
         progress.note(migrated, unchanged, failed, remaining);
         let millis = self.live.pace.millis(self.live.began.elapsed());
         progress.estimate(self.live.pace.objects(), millis, (self.shared.ctx.now)());
+        if remaining.is_none() && batch.next.is_some() {
+            progress.forget_rest();
+        }
         observe.migration_remaining(&resource, progress.remaining, progress.objects_per_second);
         self.live.pace.rest(self.live.began.elapsed(), self.rate())
     }
@@ -150,6 +153,10 @@ impl Work<'_> {
             Hold::Others => return self.queue_again().await,
         }
         let task = self.task();
+        if position.is_empty() {
+            self.live.run.progress.begin_look();
+            (self.live.pace, self.live.began) = (Pace::default(), Instant::now());
+        }
         if position.is_empty() && self.wishes.is_whole() {
             let crd = definition::get(&self.shared.ctx, &self.migration.resource).await?;
             if let Some(crd) = &crd
@@ -178,14 +185,31 @@ impl Work<'_> {
         };
         self.live.run.note_proof(evidence, objects, message, (self.shared.ctx.now)());
         self.live.run.note_failures(failures);
+        self.note_look();
         match next {
             Some(next) => {
                 self.live.run.progress.position = next;
                 let rest = self.live.pace.rest(self.live.began.elapsed(), self.rate());
                 self.pause(rest).await
             }
-            None => self.is_verified().await,
+            None => {
+                self.live.run.progress.end_look();
+                self.is_verified().await
+            }
         }
+    }
+
+    /// How far the look at all objects is.
+    fn note_look(&mut self) {
+        let n_looks = self.shared.engine.n_looks();
+        let n_seen = self.live.run.evidence.as_ref().map_or(0, |it| it.objects) / n_looks;
+        let millis = self.live.pace.millis(self.live.began.elapsed());
+        let progress = &mut self.live.run.progress;
+        progress.note_look(n_seen);
+        progress.estimate(self.live.pace.objects() / n_looks, millis, (self.shared.ctx.now)());
+        let resource = self.migration.resource.to_string();
+        let observe = &self.shared.ctx.observe;
+        observe.migration_remaining(&resource, progress.remaining, progress.objects_per_second);
     }
 
     /// How long the storage version has not been written by everybody for sure.
