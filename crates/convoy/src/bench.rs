@@ -18,6 +18,7 @@ use crate::{
     duration::GoDuration,
     failure::Failure,
     flags::EtcdFlags,
+    machine,
     output::Output,
 };
 use endpoint::Endpoint;
@@ -120,6 +121,8 @@ pub fn run(flags: &BenchFlags) -> Result<(), Failure> {
     if !flags.start && !flags.etcd.etcd_servers.is_empty() {
         return Err(Failure::usage("--etcd-servers is for a server that bench starts: add --start"));
     }
+    // Every watcher is a connection.
+    machine::raise_open_files();
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|it| Failure::failed(format!("cannot start threads: {it}")))?;
     let report = runtime.block_on(measured(flags))?;

@@ -48,15 +48,19 @@ pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<La
                 return Err(LoadError::Refused { what: "a watch".to_owned(), status });
             }
             ready.send(()).await.ok();
+            drop(ready);
             report.send(receive(&mut connection, writes, origin).await?).await.ok();
             Ok(())
         });
     }
     drop((report, ready));
-    for _ in 0..watchers {
-        if readies.recv().await.is_none() {
-            let why = tasks.join_next().await;
-            return Err(LoadError::protocol(format!("a watcher could not start: {why:?}")));
+    let mut n_ready = 0;
+    while n_ready < watchers {
+        tokio::select! {
+            Some(()) = readies.recv() => n_ready += 1,
+            // One that cannot start ends the measurement, and the others with it.
+            Some(done) = tasks.join_next() => done??,
+            else => return Err(LoadError::protocol("a watcher ended before it began")),
         }
     }
     let wait = Duration::from_secs(1) / writes_per_second;
@@ -98,6 +102,8 @@ async fn send(
             }
         });
     }
+    // Writers alone have it, so that nobody waits for them when they have all failed.
+    drop(queue);
     let mut tick = tokio::time::interval(wait);
     for number in 0..writes {
         tick.tick().await;

@@ -100,3 +100,26 @@ async fn a_namespace_that_is_there_already_is_not_touched() -> Result<()> {
     other.admin().get("/api/v1/namespaces/convoy-bench").await?.expect(200)?;
     Ok(())
 }
+
+/// Runs it with so many open files, as `ulimit` says it.
+async fn watched_with(limit: &'static str) -> Result<(Option<i32>, String)> {
+    let mut command = Command::new("timeout");
+    let script = format!("ulimit {limit}; exec \"$@\"");
+    command.args(["60", "sh", "-c", &script, "sh", BINARY]).args(["bench", "--start", "--duration=300ms", "--objects=20", "--only=watch", "--watchers=200"]);
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_that_cannot_all_start_end_the_measurement() -> Result<()> {
+    let (code, said) = watched_with("-n 150").await?;
+    assert!(code == Some(1) && said.contains("open files"), "{code:?}: {said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_files_are_opened_as_there_may_be() -> Result<()> {
+    let (code, said) = watched_with("-S -n 150").await?;
+    assert_eq!(code, Some(0), "{said}");
+    Ok(())
+}
