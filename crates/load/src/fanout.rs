@@ -24,6 +24,9 @@ pub struct FanOut {
     pub seconds: u32,
 }
 
+/// How long one watch may take to begin.
+const START: Duration = Duration::from_secs(30);
+
 /// Watches a collection and writes into it; latencies of all events at all watchers.
 pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<Latency, LoadError> {
     let FanOut { watchers, writes_per_second, seconds } = config;
@@ -41,8 +44,13 @@ pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<La
         let handshakes = Arc::clone(&handshakes);
         tasks.spawn(async move {
             let permit = handshakes.acquire_owned().await;
-            let mut connection = target.connect().await?;
-            let status = connection.begin(&request).await?;
+            let begun = tokio::time::timeout(START, async {
+                let mut connection = target.connect().await?;
+                let status = connection.begin(&request).await?;
+                Ok::<_, LoadError>((connection, status))
+            });
+            let late = |_| LoadError::protocol(format!("a watch did not begin within {START:?}"));
+            let (mut connection, status) = begun.await.map_err(late)??;
             drop(permit);
             if status != 200 {
                 return Err(LoadError::Refused { what: "a watch".to_owned(), status });

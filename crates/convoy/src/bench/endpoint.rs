@@ -39,6 +39,7 @@ impl Endpoint {
         let tls = config.rustls_client_config().map_err(|it| Failure::because(&it))?;
         let headers = credentials(&config).await?;
         let target = Target::new(&name, tls, &headers).map_err(|it| Failure::because(&it))?;
+        let target = target.named(config.tls_server_name.clone());
         let client = kube::Client::try_from(config).map_err(|it| Failure::because(&it))?;
         let version = request(&client, "GET", "/version", None).await?;
         let version = version["gitVersion"].as_str().unwrap_or("unknown").to_owned();

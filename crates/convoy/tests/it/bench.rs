@@ -101,11 +101,13 @@ async fn a_namespace_that_is_there_already_is_not_touched() -> Result<()> {
     Ok(())
 }
 
-/// Runs it with so many open files, as `ulimit` says it.
+/// Measures watches of a server from a process with so many open files, as `ulimit` says it.
 async fn watched_with(limit: &'static str) -> Result<(Option<i32>, String)> {
+    let other = Convoy::start(Options::embedded(BINARY)).await?;
     let mut command = Command::new("timeout");
-    let script = format!("ulimit {limit}; exec \"$@\"");
-    command.args(["60", "sh", "-c", &script, "sh", BINARY]).args(["bench", "--start", "--duration=300ms", "--objects=20", "--only=watch", "--watchers=200"]);
+    command.args(["60", "sh", "-c", &format!("ulimit {limit}; exec \"$@\""), "sh", BINARY, "bench"]);
+    command.args(["--duration=300ms", "--objects=20", "--only=watch", "--watchers=200", "--kubeconfig"]);
+    command.arg(other.kubeconfig());
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
