@@ -16,7 +16,8 @@ use crate::{
     cli::say,
     cluster::{self, ClusterFlags},
     failure::Failure,
-    status::{self, Output},
+    output::Output,
+    status,
 };
 
 /// The flags of `convoy agreement`.
