@@ -134,7 +134,8 @@ async fn as_many_files_are_opened_as_there_may_be() -> Result<()> {
 async fn a_server_may_have_another_name_than_its_address() -> Result<()> {
     let other = Convoy::start(Options::embedded(BINARY)).await?;
     let text = std::fs::read_to_string(other.kubeconfig())?;
-    let text = text.replace("server: https://127.0.0.1:", "tls-server-name: localhost\n    server: https://127.1:");
+    let text =
+        text.replace("server: https://127.0.0.1:", "tls-server-name: localhost\n    server: https://127.1:");
     let folder = tempfile::tempdir()?;
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, text)?;

@@ -372,7 +372,8 @@ impl Crew {
         {
             self.ledger.count(self.role.name(), "denied");
             if !self.season.may_be_denied() {
-                self.ledger.fault(format!("G2: {SEASONAL} was denied after it was served: {}", answer.text()));
+                self.ledger
+                    .fault(format!("G2: {SEASONAL} was denied after it was served: {}", answer.text()));
             }
         }
     }
