@@ -96,6 +96,8 @@ impl ControlPlane {
                 self.signal("STOP")
             }
             Fault::Roll(_, minor) => {
+                // There is one at a time.
+                self.settle().await?;
                 let log = self.place.log("rollout.log")?;
                 let process = self.rollout(*minor).stdout(log.try_clone()?).stderr(log).spawn()?;
                 self.rolls.push(Roll { process, was_disturbed: false });
