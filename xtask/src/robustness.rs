@@ -2,7 +2,7 @@
 //!
 //! Each store has two clusters, processes and servers in one process; the minutes of a store are shared between them.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::run::{self, cargo};
 use crate::test::Tools;
@@ -36,12 +36,14 @@ pub fn suite(args: &[String]) -> Result<()> {
 
 fn parse(args: &[String]) -> Result<Wish> {
     let mut wish = Wish { filter: "robustness::e", minutes: 60, seed: 1 };
-    let mut args = args.iter();
+    if args.iter().any(|it| it == "--unfenced") {
+        // Its servers have an embedded store in the test's own process.
+        let has_store = args.iter().any(|it| it == "--store");
+        ensure!(!has_store, "--unfenced has a store of its own: leave --store out");
+        wish.filter = "robustness::fence::";
+    }
+    let mut args = args.iter().filter(|it| *it != "--unfenced");
     while let Some(option) = args.next() {
-        if option == "--unfenced" {
-            wish.filter = "robustness::fence::";
-            continue;
-        }
         let value = args.next().with_context(|| format!("{option} wants a value"))?;
         match (option.as_str(), value.as_str()) {
             ("--store", "embedded") => wish.filter = "robustness::embedded::",
@@ -61,14 +63,18 @@ mod tests {
 
     #[test]
     fn options_say_what_runs() {
-        let wish = |text: &str| {
+        let parsed = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-            parse(&words).unwrap()
+            parse(&words)
         };
+        let wish = |text: &str| parsed(text).unwrap();
         assert_eq!(wish(""), Wish { filter: "robustness::e", minutes: 60, seed: 1 });
         let etcd = Wish { filter: "robustness::etcd::", minutes: 5, seed: 9 };
         assert_eq!(wish("--store etcd --minutes 5 --seed 9"), etcd);
         assert_eq!(wish("--unfenced").filter, "robustness::fence::");
-        assert!(parse(&["--store".to_owned(), "paper".to_owned()]).is_err());
+        assert_eq!(wish("--seed 9 --unfenced").seed, 9);
+        for wrong in ["--store paper", "--unfenced --store etcd", "--store embedded --unfenced", "--seed"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -18,7 +18,9 @@ use crate::{
     duration::GoDuration,
     failure::Failure,
     flags::EtcdFlags,
+    machine,
     output::Output,
+    serve::Signals,
 };
 use endpoint::Endpoint;
 use own::Own;
@@ -120,48 +122,88 @@ pub fn run(flags: &BenchFlags) -> Result<(), Failure> {
     if !flags.start && !flags.etcd.etcd_servers.is_empty() {
         return Err(Failure::usage("--etcd-servers is for a server that bench starts: add --start"));
     }
+    // Every watcher is a connection.
+    machine::raise_open_files();
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|it| Failure::failed(format!("cannot start threads: {it}")))?;
-    let report = runtime.block_on(measured(flags))?;
+    let report = runtime.block_on(measured(flags));
+    runtime.shutdown_background();
+    let report = report?;
     say(&flags.output.document(&report.document()).unwrap_or_else(|| report.table()));
     Ok(())
 }
 
+/// However it ends, what was made is removed.
 async fn measured(flags: &BenchFlags) -> Result<Report, Failure> {
-    let size = Size {
-        time: flags.duration.0,
-        connections: flags.connections,
-        objects: flags.objects,
-        watchers: flags.watchers,
-        definitions: flags.definitions,
+    let mut signals = Signals::new()?;
+    let mut stage = Stage::default();
+    let report = tokio::select! {
+        report = stage.play(flags) => report,
+        () = signals.next() => Err(Failure::failed("told to stop")),
     };
-    let own = if flags.start { Some(Own::start(&flags.etcd).await?) } else { None };
-    let mut endpoints = vec![match &own {
-        Some(own) => own.endpoint().await?,
-        None => Endpoint::of(&ClusterFlags::running(flags.kubeconfig.clone(), flags.context.clone())).await?,
-    }];
-    if let Some(other) = &flags.against {
-        let other = ClusterFlags::running(Some(other.clone()), flags.against_context.clone());
-        endpoints.push(Endpoint::of(&other).await?);
+    let cleaned = tokio::select! {
+        cleaned = stage.clean_up() => cleaned,
+        () = signals.next() => Err(Failure::failed("told to stop twice: what was made may be left")),
+    };
+    let report = report?;
+    cleaned?;
+    Ok(report)
+}
+
+/// What there is to clean up.
+#[derive(Default)]
+struct Stage {
+    own: Option<Own>,
+    endpoints: Vec<Endpoint>,
+    /// In so many of them something was made. Elsewhere the namespace may be somebody's.
+    n_used: usize,
+}
+
+impl Stage {
+    async fn play(&mut self, flags: &BenchFlags) -> Result<Report, Failure> {
+        let size = Size {
+            time: flags.duration.0,
+            connections: flags.connections,
+            objects: flags.objects,
+            watchers: flags.watchers,
+            definitions: flags.definitions,
+        };
+        self.set_up(flags).await?;
+        for endpoint in &self.endpoints {
+            endpoint.make_namespace().await?;
+            self.n_used += 1;
+            endpoint.make_objects(size).await?;
+        }
+        let mut columns: Vec<Column> = self.endpoints.iter().map(Column::new).collect();
+        fill(flags, size, self.own.as_ref(), &self.endpoints, &mut columns).await?;
+        Ok(Report { columns, seconds: flags.duration.0.as_secs_f64() })
     }
-    for (n, endpoint) in endpoints.iter().enumerate() {
-        if let Err(failure) = endpoint.prepare(size).await {
-            for prepared in &endpoints[..n] {
-                prepared.clean_up().await;
-            }
-            return Err(failure);
+
+    async fn set_up(&mut self, flags: &BenchFlags) -> Result<(), Failure> {
+        if flags.start {
+            let own = self.own.insert(Own::launch(&flags.etcd)?);
+            own.ready().await?;
+            self.endpoints.push(own.endpoint().await?);
+        } else {
+            let cluster = ClusterFlags::running(flags.kubeconfig.clone(), flags.context.clone());
+            self.endpoints.push(Endpoint::of(&cluster).await?);
+        }
+        if let Some(other) = &flags.against {
+            let other = ClusterFlags::running(Some(other.clone()), flags.against_context.clone());
+            self.endpoints.push(Endpoint::of(&other).await?);
+        }
+        Ok(())
+    }
+
+    async fn clean_up(self) -> Result<(), Failure> {
+        for endpoint in &self.endpoints[..self.n_used] {
+            endpoint.clean_up().await;
+        }
+        match self.own {
+            Some(own) => own.clean_up().await,
+            None => Ok(()),
         }
     }
-    let mut columns: Vec<Column> = endpoints.iter().map(Column::new).collect();
-    let result = fill(flags, size, own.as_ref(), &endpoints, &mut columns).await;
-    for endpoint in &endpoints {
-        endpoint.clean_up().await;
-    }
-    if let Some(own) = own {
-        own.clean_up().await?;
-    }
-    result?;
-    Ok(Report { columns, seconds: flags.duration.0.as_secs_f64() })
 }
 
 /// One measurement after the other, each on all endpoints before the next: what else a machine does meets both alike.

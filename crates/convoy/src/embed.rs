@@ -122,7 +122,10 @@ impl Server {
     pub(crate) async fn start_on(storage: &Arc<Storage>, options: Options) -> Result<Self, StartError> {
         let lent = Some(Storage::Lent(Arc::clone(storage)));
         let mut server = Self::launch_at(options, SystemClock::shared(), lent).await?;
-        server.ready().await?;
+        if let Err(why) = server.ready().await {
+            server.crash_and_wait().await;
+            return Err(why);
+        }
         Ok(server)
     }
 
@@ -233,6 +236,13 @@ impl Server {
     pub fn crash(mut self) {
         if let Some(started) = self.started.take() {
             started.abandon();
+        }
+    }
+
+    /// The same, and waits until its address is free again.
+    async fn crash_and_wait(mut self) {
+        if let Some(started) = self.started.take() {
+            started.end_at_once().await;
         }
     }
 

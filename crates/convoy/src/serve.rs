@@ -215,6 +215,14 @@ impl Started {
         }
     }
 
+    /// The same as [`Started::abandon`], and waits until its address is free.
+    pub async fn end_at_once(self) {
+        self.abandon();
+        if let Some(serving) = self.serving {
+            let _ = serving.await;
+        }
+    }
+
     /// Tells everything to end, without waiting for it.
     pub fn abandon(&self) {
         self.lifecycle.leave();
@@ -246,13 +254,15 @@ fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock,
     });
 }
 
-/// Who runs controllers. An embedded store has one server at a time, so after a crash the next one is the same and need
-/// not wait for the lease of its predecessor; on etcd there may be another server on this machine.
+/// Who runs controllers. An embedded store has one process at a time, with one server of each name, so after a crash the
+/// next one is the same and need not wait for the lease of its predecessor; on etcd there may be another server on this
+/// machine.
 fn identity(flags: &ServeFlags, storage: &Storage) -> String {
     let name = settings::hostname(&flags.serving);
     match storage {
         Storage::Embedded(..) | Storage::Memory(_) => name,
-        Storage::Shared(_) | Storage::Lent(_) | Storage::Etcd(..) => {
+        Storage::Lent(storage) => identity(flags, storage),
+        Storage::Shared(_) | Storage::Etcd(..) => {
             format!("{name}_{:016x}", rand::random::<u64>())
         }
     }
@@ -419,5 +429,22 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{MemoryStore, SharedStore, SystemClock};
+
+    use super::*;
+
+    #[test]
+    fn whoever_has_the_store_alone_is_the_same_after_a_crash() {
+        let flags = crate::cli::parse_serve(&["--hostname-override=convoy-0"]).unwrap();
+        let memory = || MemoryStore::new(SystemClock::shared());
+        let lent = Storage::Lent(Arc::new(Storage::Memory(memory())));
+        assert_eq!(identity(&flags, &lent), "convoy-0");
+        let shared = Storage::Lent(Arc::new(Storage::Shared(SharedStore::new(memory()))));
+        assert_ne!(identity(&flags, &shared), identity(&flags, &shared));
     }
 }

@@ -3,6 +3,7 @@
 //! One store, one address before all servers, a kubeconfig with a context for each; `convoy rollout` rolls them.
 
 mod balance;
+mod common;
 mod contexts;
 pub(crate) mod control;
 mod ports;
@@ -13,9 +14,9 @@ mod view;
 mod welcome;
 
 use std::{
-    fs::{DirBuilder, Permissions},
+    fs::{DirBuilder, File, Permissions, TryLockError},
     net::{IpAddr, SocketAddr},
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -31,9 +32,9 @@ use tokio::sync::mpsc;
 
 use self::{
     balance::Balance,
-    control::Order,
-    roll::Teller,
-    servers::{Common, Servers},
+    common::Common,
+    control::{Order, Orders, Teller},
+    servers::Servers,
     welcome::Welcome,
 };
 use crate::{
@@ -71,7 +72,8 @@ pub struct UpFlags {
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     bind_address: IpAddr,
 
-    /// The port of the common address; each server has one after it [default: 6443, or the next one that is free]
+    /// The port of the common address; each server has one after it. 0: any that are free [default: 6443, or the next one
+    /// that is free]
     #[arg(long, value_name = "PORT")]
     secure_port: Option<u16>,
 
@@ -104,9 +106,13 @@ pub fn run(flags: UpFlags) -> Result<(), Failure> {
 async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let home = Home::of(&flags)?;
-    let storage = Arc::new(open(&flags, &home.path, &clock).await?);
-    let lifecycle = Lifecycle::new();
-    storage.start_tasks(COMPACTION, &clock, &lifecycle);
+    let opened = storage_flags(&flags, &home.path);
+    let storage = Arc::new(match &opened {
+        Some(flags) => Storage::open(flags, &clock).await?,
+        None => Storage::Memory(MemoryStore::new(Arc::clone(&clock))),
+    });
+    let (lifecycle, tasks) = (Lifecycle::new(), Lifecycle::new());
+    storage.start_tasks(COMPACTION, &clock, &tasks);
     let (front, own_ports) = (ports[0], ports[1..].to_vec());
     let listener = listen::bind(SocketAddr::new(flags.bind_address, front))
         .map_err(|it| Failure::failed(format!("cannot listen on {}:{front}: {it}", flags.bind_address)))?;
@@ -115,6 +121,8 @@ async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
     let balance = Balance::new(own_ports.iter().map(|it| SocketAddr::new(local, *it)));
     let common = Common {
         storage: Arc::clone(&storage),
+        opened,
+        tasks,
         clock: Arc::clone(&clock),
         cert_dir: home.path.join("pki"),
         bind_address: flags.bind_address,
@@ -128,7 +136,7 @@ async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
     let file = contexts::of(&url, &servers)?;
     let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| home.path.join("admin.kubeconfig"));
     contexts::write(&kubeconfig, &file)?;
-    let (orders, mut ordered) = mpsc::channel(1);
+    let (orders, mut ordered) = Orders::new();
     let control = control::listen(&control::socket(&home.path))?;
     lifecycle.tasks().spawn("control", control::serve(control, orders));
     lifecycle.tasks().spawn("balance", balance.run(listener));
@@ -142,7 +150,7 @@ async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
         kubeconfig: &std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone()),
         stays: if flags.ephemeral { "everything goes with it" } else { "the data stays" },
     }));
-    let ended = until_told(&mut servers, &mut ordered, &mut signals, &file).await;
+    until_told(&mut servers, &mut ordered, &mut signals, &file).await;
     tokio::select! {
         () = servers.stop() => {}
         () = signals.next() => return Err(Failure::failed("told to stop twice: gone without finishing")),
@@ -150,26 +158,26 @@ async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
     lifecycle.stop();
     let _ = std::fs::remove_file(control::socket(&home.path));
     storage.close().await;
-    ended
+    Ok(())
 }
 
-/// Does what is ordered until it is told to stop, or a server ends and cannot be replaced.
+/// Does what is ordered, and replaces servers that need it, until it is told to stop.
 async fn until_told(
     servers: &mut Servers,
-    ordered: &mut mpsc::Receiver<Order>,
+    ordered: &mut mpsc::UnboundedReceiver<Order>,
     signals: &mut Signals,
     file: &Kubeconfig,
-) -> Result<(), Failure> {
+) {
     loop {
         tokio::select! {
-            () = signals.next() => return Ok(()),
+            () = signals.next() => return,
             broken = servers.broken() => tokio::select! {
-                mended = servers.mend(broken) => mended?,
-                () = signals.next() => return Ok(()),
+                () = servers.mend(broken) => {}
+                () = signals.next() => return,
             },
-            Some(Order { to, answer }) = ordered.recv() => tokio::select! {
-                () = obey(servers, to, Teller(answer), file) => {}
-                () = signals.next() => return Ok(()),
+            Some(Order { to, teller }) = ordered.recv() => tokio::select! {
+                () = obey(servers, to, teller, file) => {}
+                () = signals.next() => return,
             },
         }
     }
@@ -177,8 +185,12 @@ async fn until_told(
 
 /// Rolls; whatever goes wrong is for whoever ordered it.
 async fn obey(servers: &mut Servers, to: Release, teller: Teller, file: &Kubeconfig) {
+    // Whoever ordered it did not wait for it to begin.
+    if teller.is_alone() {
+        return;
+    }
     match contexts::config(file).await {
-        Ok(through) => roll::roll(servers, to, through, &teller).await,
+        Ok(through) => roll::roll(servers, to, through, teller).await,
         Err(failure) => teller.end(failure.to_string(), failure.exit),
     }
 }
@@ -186,6 +198,8 @@ async fn obey(servers: &mut Servers, to: Release, teller: Teller, file: &Kubecon
 /// Where everything is that is not in a store: keys, kubeconfig, socket. Only its owner can look into it.
 struct Home {
     path: PathBuf,
+    /// Only one `convoy up` has it.
+    _lock: File,
     /// Removed at the end.
     _temporary: Option<TempDir>,
 }
@@ -196,14 +210,35 @@ impl Home {
         if flags.ephemeral {
             let made = tempfile::Builder::new().prefix("convoy-").permissions(private).tempdir();
             let made = made.map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?;
-            return Ok(Self { path: made.path().to_owned(), _temporary: Some(made) });
+            return Ok(Self {
+                path: made.path().to_owned(),
+                _lock: lock(made.path())?,
+                _temporary: Some(made),
+            });
         }
         let path = flags.data_dir.clone();
         let fail = |it: std::io::Error| Failure::failed(format!("cannot make {}: {it}", path.display()));
         DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(fail)?;
-        // It may have been there.
-        std::fs::set_permissions(&path, private).map_err(fail)?;
-        Ok(Self { path, _temporary: None })
+        // One that was there may be somebody else's, too, unless nothing is in it.
+        if path.read_dir().map_err(fail)?.next().is_none() {
+            std::fs::set_permissions(&path, private).map_err(fail)?;
+        }
+        Ok(Self { _lock: lock(&path)?, path, _temporary: None })
+    }
+}
+
+/// Keeps others out of a data directory, whatever its store is, until the file is closed.
+fn lock(folder: &Path) -> Result<File, Failure> {
+    let path = folder.join("up.lock");
+    let fail = |it: std::io::Error| Failure::failed(format!("cannot lock {}: {it}", path.display()));
+    let file = File::options().create(true).append(true).mode(0o600).open(&path).map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Failure::failed(format!(
+            "another `convoy up` runs in {}; stop it, or give this one another --data-dir",
+            folder.display()
+        ))),
+        Err(TryLockError::Error(it)) => Err(fail(it)),
     }
 }
 
@@ -218,16 +253,12 @@ fn keeps(flags: &UpFlags, data_dir: &Path) -> String {
     }
 }
 
-/// The store that all servers share.
-async fn open(flags: &UpFlags, data_dir: &Path, clock: &SharedClock) -> Result<Storage, Failure> {
-    if flags.ephemeral {
-        return Ok(Storage::Memory(MemoryStore::new(Arc::clone(clock))));
-    }
-    let storage = StorageFlags {
+/// Where the store that all servers share is; nowhere if it is in memory.
+fn storage_flags(flags: &UpFlags, data_dir: &Path) -> Option<StorageFlags> {
+    (!flags.ephemeral).then(|| StorageFlags {
         data_dir: Some(data_dir.to_owned()),
         etcd: flags.etcd.clone(),
         etcd_compaction_interval: GoDuration::from_secs(COMPACTION.as_secs()),
         event_ttl: GoDuration::from_secs(3_600),
-    };
-    Storage::open(&storage, clock).await
+    })
 }

@@ -24,6 +24,9 @@ pub struct FanOut {
     pub seconds: u32,
 }
 
+/// How long one watch may take to begin.
+const START: Duration = Duration::from_secs(30);
+
 /// Watches a collection and writes into it; latencies of all events at all watchers.
 pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<Latency, LoadError> {
     let FanOut { watchers, writes_per_second, seconds } = config;
@@ -41,22 +44,31 @@ pub async fn run(target: &Target, subject: Subject, config: FanOut) -> Result<La
         let handshakes = Arc::clone(&handshakes);
         tasks.spawn(async move {
             let permit = handshakes.acquire_owned().await;
-            let mut connection = target.connect().await?;
-            let status = connection.begin(&request).await?;
+            let begun = tokio::time::timeout(START, async {
+                let mut connection = target.connect().await?;
+                let status = connection.begin(&request).await?;
+                Ok::<_, LoadError>((connection, status))
+            });
+            let late = |_| LoadError::protocol(format!("a watch did not begin within {START:?}"));
+            let (mut connection, status) = begun.await.map_err(late)??;
             drop(permit);
             if status != 200 {
                 return Err(LoadError::Refused { what: "a watch".to_owned(), status });
             }
             ready.send(()).await.ok();
+            drop(ready);
             report.send(receive(&mut connection, writes, origin).await?).await.ok();
             Ok(())
         });
     }
     drop((report, ready));
-    for _ in 0..watchers {
-        if readies.recv().await.is_none() {
-            let why = tasks.join_next().await;
-            return Err(LoadError::protocol(format!("a watcher could not start: {why:?}")));
+    let mut n_ready = 0;
+    while n_ready < watchers {
+        tokio::select! {
+            Some(()) = readies.recv() => n_ready += 1,
+            // One that cannot start ends the measurement, and the others with it.
+            Some(done) = tasks.join_next() => done??,
+            else => return Err(LoadError::protocol("a watcher ended before it began")),
         }
     }
     let wait = Duration::from_secs(1) / writes_per_second;
@@ -98,6 +110,8 @@ async fn send(
             }
         });
     }
+    // Writers alone have it, so that nobody waits for them when they have all failed.
+    drop(queue);
     let mut tick = tokio::time::interval(wait);
     for number in 0..writes {
         tick.tick().await;

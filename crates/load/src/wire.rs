@@ -17,6 +17,8 @@ use crate::LoadError;
 pub struct Target {
     connector: TlsConnector,
     address: String,
+    /// Who the server says it is, if not the host of its address.
+    server_name: Option<String>,
     /// What stands before every path, for servers behind a gateway.
     prefix: String,
     /// Header lines of every request, each with its end.
@@ -56,7 +58,14 @@ impl Target {
             return Err(LoadError::protocol("a header with a line break cannot be sent"));
         }
         let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        Ok(Self { connector: TlsConnector::from(Arc::new(tls)), address, prefix, headers })
+        let connector = TlsConnector::from(Arc::new(tls));
+        Ok(Self { connector, address, server_name: None, prefix, headers })
+    }
+
+    /// The same, with another name in the server's certificate than the host of its address.
+    #[must_use]
+    pub fn named(self, server_name: Option<String>) -> Self {
+        Self { server_name, ..self }
     }
 
     /// Opens a connection.
@@ -64,8 +73,9 @@ impl Target {
         let tcp = TcpStream::connect(&self.address).await.map_err(LoadError::io("cannot connect"))?;
         tcp.set_nodelay(true).map_err(LoadError::io("cannot connect"))?;
         let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
-        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
-            .map_err(|_| LoadError::protocol(format!("{host} is no name of a host")))?;
+        let name = self.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| LoadError::protocol(format!("{name} is no name of a host")))?;
         let stream = self.connector.connect(name, tcp).await.map_err(LoadError::io("no TLS"))?;
         Ok(Connection { stream, buffer: Vec::with_capacity(64 << 10), at: 0 })
     }

@@ -39,6 +39,7 @@ impl Endpoint {
         let tls = config.rustls_client_config().map_err(|it| Failure::because(&it))?;
         let headers = credentials(&config).await?;
         let target = Target::new(&name, tls, &headers).map_err(|it| Failure::because(&it))?;
+        let target = target.named(config.tls_server_name.clone());
         let client = kube::Client::try_from(config).map_err(|it| Failure::because(&it))?;
         let version = request(&client, "GET", "/version", None).await?;
         let version = version["gitVersion"].as_str().unwrap_or("unknown").to_owned();
@@ -58,8 +59,8 @@ impl Endpoint {
         }
     }
 
-    /// A namespace with the objects that are read.
-    pub async fn prepare(&self, size: Size) -> Result<(), Failure> {
+    /// The namespace that everything is made in.
+    pub async fn make_namespace(&self) -> Result<(), Failure> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         self.ask("POST", "/api/v1/namespaces", Some(&namespace)).await.map_err(|it| {
             Failure::failed(format!(
@@ -67,17 +68,19 @@ impl Endpoint {
                 self.name, it.message
             ))
         })?;
+        Ok(())
+    }
+
+    /// The objects that are read.
+    pub async fn make_objects(&self, size: Size) -> Result<(), Failure> {
         let make = MAPS.creates(&self.target, "read");
         let sent = closed_loop::send_all(&self.target, size.connections, size.objects, make).await;
-        if let Err(error) = sent {
-            self.clean_up().await;
-            return Err(Failure::because(&error));
-        }
-        Ok(())
+        sent.map(drop).map_err(|it| Failure::because(&it))
     }
 
     /// What was made goes; if that does not work somebody will see it.
     pub async fn clean_up(&self) {
+        self.forget_everything().await;
         let _ = self.ask("DELETE", &format!("/api/v1/namespaces/{NAMESPACE}"), None).await;
     }
 

@@ -210,6 +210,14 @@ impl Endpoint {
         Ok(self.clock.monotonic().saturating_sub(begin))
     }
 
+    /// What a measurement that was broken off has left outside of the namespace.
+    pub async fn forget_everything(&self) {
+        for path in [OWN_MIGRATIONS, IN_TREE_MIGRATIONS] {
+            let _ = self.forget_migrations(path).await;
+        }
+        let _ = self.ask("DELETE", &format!("{DEFINITIONS}?{OURS}"), None).await;
+    }
+
     /// Migrations stay when what they migrated has gone.
     async fn forget_migrations(&self, path: &str) -> Result<(), Failure> {
         let list = self.ask("GET", path, None).await?;

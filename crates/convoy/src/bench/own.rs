@@ -45,6 +45,7 @@ pub struct Own {
     process: Process,
     etcd: Option<EtcdFlags>,
     home: TempDir,
+    clock: SharedClock,
     took: Duration,
     resident: Option<u64>,
 }
@@ -63,6 +64,13 @@ impl Drop for Process {
 }
 
 impl Process {
+    /// The end of its log, on one line.
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(self.kubeconfig.with_extension("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("; ")
+    }
+
     /// Lets it leave the fleet by itself: the others would wait for one that is killed until its lease ends.
     async fn leave(mut self, clock: &SharedClock) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -75,7 +83,8 @@ impl Process {
 }
 
 impl Own {
-    pub async fn start(etcd: &EtcdFlags) -> Result<Self, Failure> {
+    /// Starts it, without waiting for it.
+    pub fn launch(etcd: &EtcdFlags) -> Result<Self, Failure> {
         let home = tempfile::Builder::new().prefix("convoy-bench-").tempdir();
         let home = home.map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?;
         let etcd = (!etcd.etcd_servers.is_empty()).then(|| {
@@ -84,14 +93,19 @@ impl Own {
             let prefix = format!("{prefix}-bench-{:08x}", rand::rng().random::<u32>());
             EtcdFlags { etcd_prefix: prefix, ..etcd.clone() }
         });
+        // The clock begins with the process.
         let clock = SystemClock::shared();
-        let begin = clock.monotonic();
         let process = launch(home.path(), etcd.as_ref(), "bench-1", &[])?;
-        wait(&process, &clock).await?;
-        let took = clock.monotonic().saturating_sub(begin);
-        clock.sleep(REST).await;
-        let resident = resident_kib(process.child.id());
-        Ok(Self { process, etcd, home, took, resident })
+        Ok(Self { process, etcd, home, clock, took: Duration::ZERO, resident: None })
+    }
+
+    /// Waits until it is ready and at rest.
+    pub async fn ready(&mut self) -> Result<(), Failure> {
+        wait(&mut self.process, &self.clock).await?;
+        self.took = self.clock.monotonic();
+        self.clock.sleep(REST).await;
+        self.resident = resident_kib(self.process.child.id());
+        Ok(())
     }
 
     pub async fn endpoint(&self) -> Result<Endpoint, Failure> {
@@ -119,8 +133,8 @@ impl Own {
     pub async fn proxied(&self, size: Size) -> Result<Vec<Figure>, Failure> {
         let Some(etcd) = &self.etcd else { return pair::proxied(size).await };
         let clock = SystemClock::shared();
-        let second = launch(self.home.path(), Some(etcd), "bench-2", &[WITHOUT_MAPS])?;
-        wait(&second, &clock).await?;
+        let mut second = launch(self.home.path(), Some(etcd), "bench-2", &[WITHOUT_MAPS])?;
+        wait(&mut second, &clock).await?;
         let through = Endpoint::of(&ClusterFlags::running(Some(second.kubeconfig.clone()), None)).await?;
         let figure = through.get(size).await.map_err(|it| Failure::because(&it));
         second.leave(&clock).await;
@@ -185,9 +199,12 @@ fn launch(home: &Path, etcd: Option<&EtcdFlags>, name: &str, more: &[&str]) -> R
 }
 
 /// Until it says that it is ready.
-async fn wait(process: &Process, clock: &SharedClock) -> Result<(), Failure> {
+async fn wait(process: &mut Process, clock: &SharedClock) -> Result<(), Failure> {
     let deadline = clock.monotonic() + START;
     while clock.monotonic() < deadline {
+        if let Ok(Some(ended)) = process.child.try_wait() {
+            return Err(Failure::failed(format!("the server ended with {ended}: {}", process.last_words())));
+        }
         if process.kubeconfig.exists() {
             let flags = ClusterFlags::running(Some(process.kubeconfig.clone()), None);
             if let Ok(config) = flags.config().await {
@@ -199,10 +216,7 @@ async fn wait(process: &Process, clock: &SharedClock) -> Result<(), Failure> {
         }
         clock.sleep(Duration::from_millis(5)).await;
     }
-    let log = process.kubeconfig.with_extension("log");
-    let log = std::fs::read_to_string(log).unwrap_or_default();
-    let last = log.lines().rev().take(5).collect::<Vec<_>>().join("; ");
-    Err(Failure::failed(format!("the server is not ready after {START:?}: {last}")))
+    Err(Failure::failed(format!("the server is not ready after {START:?}: {}", process.last_words())))
 }
 
 /// What a process holds in memory, where the system tells.

@@ -1,7 +1,8 @@
 //! One address before several servers: connections go to those that are ready, in turn.
 //!
 //! Bytes are passed on as they are; TLS ends in the servers. Whoever starts and stops servers says who is ready. Should
-//! none be, all that listen are tried: their answer says more than a closed connection.
+//! none be, all that listen are tried: their answer says more than a closed connection. While nobody listens, as when the
+//! only server is replaced, a connection waits for a few seconds.
 
 use std::{
     net::SocketAddr,
@@ -19,6 +20,10 @@ use tokio::{
 
 /// How long to wait after a connection could not be taken: there may be too many open files.
 pub(super) const AFTER_A_FAILURE: Duration = Duration::from_millis(50);
+
+/// How long a connection waits for a server, and how often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What a server behind the address can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +85,20 @@ impl Balance {
     }
 
     async fn pass(self, mut client: TcpStream) {
-        for address in self.order() {
-            if let Ok(mut server) = TcpStream::connect(address).await {
-                let _ = (client.set_nodelay(true), server.set_nodelay(true));
-                let _ = io::copy_bidirectional(&mut client, &mut server).await;
-                return;
+        let Ok(mut server) = tokio::time::timeout(PATIENCE, self.reach()).await else { return };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let _ = io::copy_bidirectional(&mut client, &mut server).await;
+    }
+
+    /// A connection to the first one that takes it.
+    async fn reach(&self) -> TcpStream {
+        loop {
+            for address in self.order() {
+                if let Ok(server) = TcpStream::connect(address).await {
+                    return server;
+                }
             }
+            tokio::time::sleep(LOOK).await;
         }
     }
 }
@@ -104,6 +117,24 @@ mod tests {
         assert_eq!(first, [2, 3, 1, 2]);
         balance.set(2, Condition::Closed);
         assert!((0..6).all(|_| balance.order().iter().all(|it| it.port() != 3)));
+    }
+
+    #[tokio::test]
+    async fn a_connection_waits_while_nobody_listens() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let balance = Balance::new([server.local_addr().unwrap()]);
+        let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = front.local_addr().unwrap();
+        let run = tokio::spawn(balance.clone().run(front));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        tokio::time::sleep(LOOK * 3).await;
+        balance.set(0, Condition::Ready);
+        let (mut passed, _) = server.accept().await.unwrap();
+        io::AsyncWriteExt::write_all(&mut passed, b"yes").await.unwrap();
+        let mut said = [0; 3];
+        io::AsyncReadExt::read_exact(&mut client, &mut said).await.unwrap();
+        assert_eq!(&said, b"yes");
+        run.abort();
     }
 
     #[test]

@@ -3,20 +3,17 @@
 //!
 //! # Flow
 //! A pass: several connections, so that every server is asked; what they list, together; then one collection of every
-//! group and version through each of them. A pass is complete when everything was answered.
+//! group and version through each of them. A pass is complete when everything was answered, rightly or wrongly.
 //! # Errors
-//! Everything is an error but these:
+//! What is answered wrongly before anything is rolled is known ([`Seen::know`]), and no error afterwards: the
+//! webhook of a definition may be down. Everything else is one but these:
 //! - 503 with Retry-After: the request is repeated a little later;
 //! - 404 of something that nobody lists any more, as every connection says after it: it went with its last server;
 //! - a connection that had been kept open after an answer, and ends before the first byte of the next one. A server may
 //!   close such a connection at any time, so HTTP lets clients repeat a GET (RFC 9110, 9.2.2), and they do. So does
 //!   the probe, once, and counts it. A new connection that fails, and an answer that breaks off, are errors.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use http::{Request, StatusCode, header};
@@ -52,8 +49,10 @@ pub(super) struct Seen {
     pub(super) later: u64,
     /// Requests that were repeated because a connection ended between two of them.
     pub(super) repeated: u64,
-    /// Anything else, by what it was.
-    pub(super) errors: BTreeMap<String, u64>,
+    /// Anything else, in the order in which it was first seen.
+    pub(super) errors: Vec<Wrong>,
+    /// What was wrong before anything was rolled.
+    pub(super) known: Vec<Wrong>,
     /// How many groups and versions were used in the last pass.
     pub(super) n_used: usize,
     /// The number of the pass that was begun last, and of the last one that is complete.
@@ -61,19 +60,55 @@ pub(super) struct Seen {
     pub(super) complete: u64,
 }
 
+/// Something that was not as it should be.
+#[derive(Clone, Debug)]
+pub(super) struct Wrong {
+    pub(super) path: String,
+    /// Of the answer, if there was one.
+    status: Option<StatusCode>,
+    pub(super) what: String,
+    n: u64,
+}
+
 impl Seen {
     pub(super) fn in_words(&self) -> String {
-        let Self { answers, later, repeated, errors, n_used, begun: _, complete: _ } = self;
-        let n: u64 = errors.values().sum();
-        let first = errors.keys().next().map_or_else(String::new, |it| format!(" (first: {it})"));
+        let Self { answers, later, repeated, errors, known, n_used, begun: _, complete: _ } = self;
+        let n: u64 = errors.iter().map(|it| it.n).sum();
+        let first =
+            errors.first().map_or_else(String::new, |it| format!(" (first: {}: {})", it.path, it.what));
+        let known = match known.iter().map(|it| it.n).sum::<u64>() {
+            0 => String::new(),
+            n => format!("{n} failures as before, "),
+        };
         format!(
             "{answers} answers from {n_used} group-versions, {later} times 503 with Retry-After, \
-             {repeated} repeated on a new connection, {n} errors{first}"
+             {repeated} repeated on a new connection, {known}{n} errors{first}"
         )
     }
 
-    fn error(&mut self, path: &str, what: &str) {
-        *self.errors.entry(format!("{path}: {what}")).or_default() += 1;
+    /// Whatever was answered wrongly until now is nobody's fault later on.
+    pub(super) fn know(&mut self) {
+        let (known, errors) =
+            std::mem::take(&mut self.errors).into_iter().partition(|it| it.status.is_some());
+        (self.known, self.errors) = (known, errors);
+    }
+
+    /// An answer that should be another one.
+    fn wrong_answer(&mut self, path: &str, status: StatusCode, what: &str) {
+        let is_known = |it: &&mut Wrong| it.path == path && it.status == Some(status);
+        match self.known.iter_mut().find(is_known) {
+            Some(known) => known.n += 1,
+            None => self.error(path, Some(status), what),
+        }
+    }
+
+    fn error(&mut self, path: &str, status: Option<StatusCode>, what: &str) {
+        match self.errors.iter_mut().find(|it| it.path == path && it.what == what) {
+            Some(wrong) => wrong.n += 1,
+            None => {
+                self.errors.push(Wrong { path: path.to_owned(), status, what: what.to_owned(), n: 1 });
+            }
+        }
     }
 }
 
@@ -87,8 +122,15 @@ pub(super) async fn run(connect: impl Fn() -> Option<kube::Client>, n_lanes: usi
         };
         // New connections, so that servers that came back are asked, too.
         let lane = |_| Some(Lane::new(connect()?, &seen, PATIENCE));
-        let mut lanes = Lanes((0..n_lanes).filter_map(lane).collect());
-        if lanes.pass(&seen).await {
+        let lanes: Option<Vec<Lane>> = (0..n_lanes).map(lane).collect();
+        let is_complete = match lanes {
+            Some(lanes) => Lanes(lanes).pass(&seen).await,
+            None => {
+                seen.lock().error("/", None, "no client can be made");
+                false
+            }
+        };
+        if is_complete {
             seen.lock().complete = number;
         }
         tokio::time::sleep(PAUSE).await;
@@ -103,8 +145,10 @@ enum Told {
     Later,
     /// 404.
     Denied(String),
-    /// It was counted as an error.
+    /// Another answer, which was counted.
     Wrong,
+    /// No answer, which was counted as an error.
+    Broken,
 }
 
 /// Several connections through the common address.
@@ -133,29 +177,33 @@ impl Lanes {
     /// Every group and version that anybody lists; nothing if not everybody said.
     async fn roots(&mut self) -> Option<BTreeSet<String>> {
         let documents = self.get("/apis", "/", "apis").await?;
+        if documents.is_empty() || documents.len() < self.0.len() {
+            return None;
+        }
         let mut roots: BTreeSet<String> = documents.iter().flat_map(roots).collect();
         roots.insert("/api/v1".to_owned());
         Some(roots)
     }
 
-    /// What all lanes are told; nothing unless all are. A 404 is one if `name` is still listed in `list`.
+    /// What the lanes are told; nothing unless all are told something. A 404 is an error if `name` is still listed in
+    /// `list`.
     async fn get(&mut self, path: &str, list: &str, name: &str) -> Option<Vec<Value>> {
         let told = join_all(self.0.iter_mut().map(|it| it.get(path))).await;
         let denied = told.iter().find_map(|it| match it {
             Told::Denied(why) => Some(why.clone()),
-            Told::Answer(_) | Told::Later | Told::Wrong => None,
+            Told::Answer(_) | Told::Later | Told::Wrong | Told::Broken => None,
         });
         if let Some(why) = denied
             && !self.is_gone(list, name).await
         {
-            self.0.first()?.seen.lock().error(path, &why);
+            self.0.first()?.seen.lock().wrong_answer(path, StatusCode::NOT_FOUND, &why);
         }
         let mut documents = Vec::new();
         for told in told {
             match told {
                 Told::Answer(bytes) => documents.push(serde_json::from_slice(&bytes).unwrap_or_default()),
-                Told::Denied(_) => {}
-                Told::Later | Told::Wrong => return None,
+                Told::Denied(_) | Told::Wrong => {}
+                Told::Later | Told::Broken => return None,
             }
         }
         Some(documents)
@@ -171,7 +219,7 @@ impl Lanes {
                 Told::Answer(bytes) => !lists(&serde_json::from_slice(bytes).unwrap_or_default(), name),
                 Told::Denied(_) => true,
                 // Nobody knows.
-                Told::Later | Told::Wrong => false,
+                Told::Later | Told::Wrong | Told::Broken => false,
             };
             if told.iter().all(is_without) {
                 return true;
@@ -221,8 +269,8 @@ impl Lane {
                 (status, asks_for_time, bytes)
             }
             Err(Broken::Cut(why) | Broken::Other(why)) => {
-                seen.error(path, &why);
-                return Told::Wrong;
+                seen.error(path, None, &why);
+                return Told::Broken;
             }
         };
         let text = || format!("{} {}", status.as_u16(), String::from_utf8_lossy(&bytes).trim());
@@ -237,7 +285,7 @@ impl Lane {
             }
             StatusCode::NOT_FOUND => Told::Denied(text()),
             _ => {
-                seen.error(path, &text());
+                seen.wrong_answer(path, status, &text());
                 Told::Wrong
             }
         }
@@ -435,12 +483,12 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_ends_without_any_answer_is_an_error() {
         let (mut lane, seen) = hangs_up(vec![0]).await;
-        assert_eq!(lane.get("/apis").await, Told::Wrong);
+        assert_eq!(lane.get("/apis").await, Told::Broken);
         let noted = seen.lock().clone();
         assert_eq!((noted.repeated, noted.errors.len()), (0, 1));
         let (mut lane, seen) = hangs_up(vec![1, 0]).await;
         lane.get("/apis").await;
-        assert_eq!(lane.get("/apis").await, Told::Wrong, "nor is the second time excused");
+        assert_eq!(lane.get("/apis").await, Told::Broken, "nor is the second time excused");
         let noted = seen.lock().clone();
         assert_eq!((noted.repeated, noted.errors.len()), (1, 1));
     }
@@ -450,5 +498,35 @@ mod tests {
         let (mut lanes, seen) = lanes(&[&[(500, "", json!({}))]]);
         assert!(!lanes.pass(&seen).await);
         assert_eq!(seen.lock().errors.len(), 1);
+        assert!(!Lanes(Vec::new()).pass(&seen).await, "nobody was asked");
+    }
+
+    /// A definition whose conversion webhook is down: 500 to every list, in every pass.
+    #[tokio::test]
+    async fn what_is_wrong_from_the_beginning_is_known_and_what_comes_later_is_not() {
+        let pass = |code: u16| [(200, "", json!({})), listing(&["pods"]), (code, "", json!({}))];
+        let script = [pass(500), pass(500), pass(403)].concat();
+        let (mut lanes, seen) = lanes(&[&script]);
+        assert!(lanes.pass(&seen).await, "everything was answered");
+        seen.lock().know();
+        assert!(lanes.pass(&seen).await);
+        let noted = seen.lock().clone();
+        assert!(
+            noted.errors.is_empty() && noted.in_words().contains("2 failures as before, 0 errors"),
+            "{noted:?}"
+        );
+        assert!(lanes.pass(&seen).await);
+        let noted = seen.lock().clone();
+        assert_eq!(noted.errors.len(), 1, "{noted:?}");
+        assert_eq!(noted.errors[0].path, "/api/v1/pods?limit=1");
+    }
+
+    #[test]
+    fn the_first_error_is_the_one_that_was_first() {
+        let mut seen = Seen::default();
+        for path in ["/z", "/a", "/z"] {
+            seen.error(path, None, "gone");
+        }
+        assert!(seen.in_words().ends_with("3 errors (first: /z: gone)"), "{}", seen.in_words());
     }
 }

@@ -9,10 +9,10 @@ use meta::Release;
 use parking_lot::Mutex;
 use serde_json::Value;
 use server::census::CensusView;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
 
 use super::{
-    control::Line,
+    control::Teller,
     probe::{self, Seen},
     servers::Servers,
     view::Look,
@@ -30,29 +30,18 @@ const PROBE_WITHIN: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(200);
 const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
 
-/// Tells whoever asked; they may have gone.
-pub(super) struct Teller(pub(super) UnboundedSender<Line>);
-
-impl Teller {
-    fn say(&self, text: impl Into<String>) {
-        let _ = self.0.send(Line { text: text.into(), exit: None });
-    }
-
-    pub(super) fn end(&self, text: impl Into<String>, exit: Exit) {
-        let _ = self.0.send(Line { text: text.into(), exit: Some(exit.code()) });
-    }
-}
-
 /// Rolls, and says how it ended. `through` makes clients that reach the servers as everybody does.
-pub(super) async fn roll(servers: &mut Servers, to: Release, through: kube::Config, teller: &Teller) {
+pub(super) async fn roll(servers: &mut Servers, to: Release, through: kube::Config, teller: Teller) {
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let connect = move || kube::Client::try_from(through.clone()).ok();
-    let probe = tokio::spawn(probe::run(connect, servers.len(), Arc::clone(&seen)));
-    let mut rollout =
-        Rollout { n_proxied: servers.n_rerouted(), servers, teller, seen: &seen, last: Look::default() };
+    // Ends when it is dropped, whatever ends this.
+    let mut probe = JoinSet::new();
+    probe.spawn(probe::run(connect, servers.len(), Arc::clone(&seen)));
+    let n_proxied = servers.n_rerouted();
+    let mut rollout = Rollout { n_proxied, servers, teller: &teller, seen: &seen, last: Look::default() };
     let ended = rollout.steps(to).await;
     let n_proxied = rollout.n_proxied();
-    probe.abort();
+    drop(probe);
     let seen = seen.lock().clone();
     let told = format!("{n_proxied} requests were proxied; the probe client saw {}", seen.in_words());
     match ended {
@@ -77,6 +66,7 @@ impl Rollout<'_> {
         // What is there already is no news.
         self.last = self.look().await?;
         self.probed().await?;
+        self.tell_what_is_known();
         for at in 0..self.servers.len() {
             let (name, before) = (self.servers.name(at), self.servers.release(at));
             if before == to && self.servers.runs(at) {
@@ -95,10 +85,21 @@ impl Rollout<'_> {
         self.probed().await
     }
 
+    /// What fails before anything is rolled does not count as an error of the rollout.
+    fn tell_what_is_known(&self) {
+        let mut seen = self.seen.lock();
+        seen.know();
+        for wrong in &seen.known {
+            self.teller.say(format!("  fails already: {}: {}", wrong.path, wrong.what));
+        }
+    }
+
     /// Refuses a release that could not read what is stored.
     async fn check(&self, to: Release) -> Result<(), Failure> {
         let Some(server) = self.servers.any() else { return Err(Failure::failed("no server runs")) };
-        let found = check::to(to, &self.census().await?, &server.status())?;
+        // As `convoy check --to` has it: what cannot be read cannot be told.
+        let unknown = |it: Failure| Failure { exit: Exit::Unknown, ..it };
+        let found = check::to(to, &self.census().await.map_err(unknown)?, &server.status())?;
         if !found.is_safe {
             return Err(Failure::unsafe_to(format!("not safe: {}", found.reasons.join("; "))));
         }

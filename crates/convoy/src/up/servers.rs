@@ -1,12 +1,6 @@
 //! The servers of `convoy up`, in this process, on one store.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use fleet::Identity;
 use futures_util::future::join_all;
@@ -14,24 +8,21 @@ use meta::Release;
 use store::SharedClock;
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use super::balance::{Balance, Condition};
+use super::{
+    balance::{Balance, Condition},
+    common::Common,
+};
 use crate::{
     embed::{Options, Server},
     failure::Failure,
-    storage::Storage,
 };
 
 /// How often it is looked whether servers are ready.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What all servers have in common.
-pub(super) struct Common {
-    pub(super) storage: Arc<Storage>,
-    pub(super) clock: SharedClock,
-    pub(super) cert_dir: PathBuf,
-    pub(super) bind_address: IpAddr,
-    pub(super) ports: Vec<u16>,
-}
+/// Between two attempts to start a server where one is missing.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The servers.
 pub(super) struct Servers {
@@ -49,6 +40,15 @@ struct Slot {
     /// `None` while it is being replaced, and after that if nothing started in its place.
     server: Option<Running>,
     release: Release,
+    /// How often nothing started in its place, and what tries it again.
+    n_failures: u32,
+    retry: Option<Follow>,
+}
+
+impl Slot {
+    fn empty(release: Release) -> Self {
+        Self { server: None, release, n_failures: 0, retry: None }
+    }
 }
 
 struct Running {
@@ -58,13 +58,14 @@ struct Running {
     follow: Follow,
 }
 
-/// Looks after a server until it is dropped.
+/// Looks after a server, or a place without one, until it is dropped.
 struct Follow(JoinHandle<()>);
 
-/// A server that only a new one can help.
+/// A server that only a new one can help, or a place without one.
 pub(super) struct Broken {
     at: usize,
-    number: u64,
+    /// Whose; nobody's if the place is empty.
+    number: Option<u64>,
     why: String,
 }
 
@@ -84,8 +85,7 @@ impl Drop for Follow {
 impl Servers {
     /// Starts all of them, the first one alone: it makes what a cluster must have.
     pub(super) async fn start(common: Common, balance: Balance, release: Release) -> Result<Self, Failure> {
-        let slot = || Slot { server: None, release };
-        let slots = common.ports.iter().map(|_| slot()).collect();
+        let slots = common.ports.iter().map(|_| Slot::empty(release)).collect();
         let broken = mpsc::unbounded_channel();
         let mut servers = Self { common, balance, slots, broken, n_launched: 0, n_rerouted: 0 };
         let first = servers.launch(0, release).await?;
@@ -111,10 +111,11 @@ impl Servers {
         let follow = tokio::spawn(async move {
             tokio::select! {
                 () = look => {}
-                why = ended => drop(broken.send(Broken { at, number, why })),
+                why = ended => drop(broken.send(Broken { at, number: Some(number), why })),
             }
         });
-        self.slots[at] = Slot { server: Some(Running { server, number, follow: Follow(follow) }), release };
+        let running = Running { server, number, follow: Follow(follow) };
+        self.slots[at] = Slot { server: Some(running), ..Slot::empty(release) };
     }
 
     async fn launch(&self, at: usize, release: Release) -> Result<Server, Failure> {
@@ -186,7 +187,7 @@ impl Servers {
     }
 
     /// Replaces a server by one of another release; says how long it was away. Should that not start, the old release
-    /// takes its place again.
+    /// takes its place again, now or later.
     pub(super) async fn replace(&mut self, at: usize, release: Release) -> Result<Duration, Failure> {
         let begin = self.common.clock.monotonic();
         let before = self.slots[at].release;
@@ -203,13 +204,17 @@ impl Servers {
                 self.install(at, server, release);
                 Ok(self.common.clock.monotonic().saturating_sub(begin))
             }
-            Err(failure) if release == before => Err(failure),
+            Err(failure) if release == before => {
+                self.try_again(at);
+                Err(failure)
+            }
             Err(failure) => match self.launch(at, before).await {
                 Ok(again) => {
                     self.install(at, again, before);
                     Err(failure)
                 }
                 Err(also) => {
+                    self.try_again(at);
                     Err(Failure { message: format!("{failure}; back at {before}: {also}"), ..failure })
                 }
             },
@@ -220,7 +225,7 @@ impl Servers {
     pub(super) async fn broken(&mut self) -> Broken {
         loop {
             match self.broken.1.recv().await {
-                Some(it) if self.slots[it.at].server.as_ref().is_some_and(|now| now.number == it.number) => {
+                Some(it) if self.slots[it.at].server.as_ref().map(|now| now.number) == it.number => {
                     return it;
                 }
                 // It has been replaced since.
@@ -230,18 +235,52 @@ impl Servers {
         }
     }
 
-    /// Replaces such a server.
-    pub(super) async fn mend(&mut self, Broken { at, number: _, why }: Broken) -> Result<(), Failure> {
+    /// Replaces such a server. If nothing starts in its place, it is tried again later, for as long as it takes.
+    pub(super) async fn mend(&mut self, Broken { at, number: _, why }: Broken) {
         let name = self.name(at);
         tracing::warn!("{name} is replaced: {why}");
+        if let Err(failure) = self.common.renew_storage().await {
+            tracing::warn!("the store cannot be opened again: {failure}");
+        }
         let release = self.slots[at].release;
-        let replaced = self.replace(at, release).await;
-        replaced.map(drop).map_err(|it| Failure { message: format!("{name} ended: {why}; {it}"), ..it })
+        if let Err(failure) = self.replace(at, release).await {
+            let pause = pause(self.slots[at].n_failures);
+            tracing::warn!("{name} could not be replaced, again in {pause:?}: {failure}");
+        }
+    }
+
+    /// Has an empty place looked after a little later.
+    fn try_again(&mut self, at: usize) {
+        let (broken, slot) = (self.broken.0.clone(), &mut self.slots[at]);
+        slot.n_failures = slot.n_failures.saturating_add(1);
+        let pause = pause(slot.n_failures);
+        slot.retry = Some(Follow(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let why = "nothing started in its place".to_owned();
+            let _ = broken.send(Broken { at, number: None, why });
+        })));
     }
 
     /// Stops all of them.
     pub(super) async fn stop(self) {
         let servers = self.slots.into_iter().filter_map(|it| it.server);
         join_all(servers.map(|it| it.server.stop())).await;
+        self.common.tasks.stop();
+    }
+}
+
+/// How long to wait after so many failures: longer each time.
+fn pause(n_failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << n_failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_end_growing() {
+        let pauses: Vec<u64> = [1, 2, 3, 5, 6, 1_000].map(|it| pause(it).as_secs()).to_vec();
+        assert_eq!(pauses, [1, 2, 4, 16, 30, 30]);
     }
 }

@@ -1,6 +1,9 @@
 //! `convoy bench` as a user runs it, in small.
 
-use std::process::Command;
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -55,7 +58,7 @@ async fn two_servers_are_measured_side_by_side_and_left_as_they_were() -> Result
     assert_eq!(report["comparison"].as_array().map(Vec::len), Some(8), "{:#}", report["comparison"]);
 
     // What was deleted may take a moment to go.
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     for collection in [
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
         "/apis/migration.k8s.io/v1alpha1/storageversionmigrations",
@@ -68,7 +71,7 @@ async fn two_servers_are_measured_side_by_side_and_left_as_they_were() -> Result
                 break;
             }
             ensure!(tokio::time::Instant::now() < deadline, "{collection}: {left} stays");
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
     Ok(())
@@ -98,5 +101,78 @@ async fn a_namespace_that_is_there_already_is_not_touched() -> Result<()> {
     let refused = bench(&["--against", &kubeconfig, "--only", "get"]).await.unwrap_err().to_string();
     assert!(refused.contains("already exists") && refused.contains("convoy-bench"), "{refused}");
     other.admin().get("/api/v1/namespaces/convoy-bench").await?.expect(200)?;
+    Ok(())
+}
+
+/// Measures watches of a server from a process with so many open files, as `ulimit` says it.
+async fn watched_with(limit: &'static str) -> Result<(Option<i32>, String)> {
+    let other = Convoy::start(Options::embedded(BINARY)).await?;
+    let mut command = Command::new("timeout");
+    command.args(["60", "sh", "-c", &format!("ulimit {limit}; exec \"$@\""), "sh", BINARY, "bench"]);
+    command.args(["--duration=300ms", "--objects=20", "--only=watch", "--watchers=200", "--kubeconfig"]);
+    command.arg(other.kubeconfig());
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watchers_that_cannot_all_start_end_the_measurement() -> Result<()> {
+    let (code, said) = watched_with("-n 150").await?;
+    assert!(code == Some(1) && said.contains("open files"), "{code:?}: {said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_files_are_opened_as_there_may_be() -> Result<()> {
+    let (code, said) = watched_with("-S -n 150").await?;
+    assert_eq!(code, Some(0), "{said}");
+    Ok(())
+}
+
+/// 127.1 is this machine, and in nobody's certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_may_have_another_name_than_its_address() -> Result<()> {
+    let other = Convoy::start(Options::embedded(BINARY)).await?;
+    let text = std::fs::read_to_string(other.kubeconfig())?;
+    let text =
+        text.replace("server: https://127.0.0.1:", "tls-server-name: localhost\n    server: https://127.1:");
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, text)?;
+    let report = bench(&["--only", "get", "--against", &kubeconfig.display().to_string()]).await?;
+    assert_eq!(figures(&report["endpoints"][1]).0, ["GET 1 KB"], "{report:#}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_interrupts_it_finds_everything_as_it_was() -> Result<()> {
+    let other = Convoy::start(Options::embedded(BINARY)).await?;
+    let mut command = Command::new(BINARY);
+    command.args(["bench", "--duration=60s", "--only=get", "--kubeconfig"]).arg(other.kubeconfig());
+    let mut bench = command.stderr(Stdio::null()).spawn()?;
+    let namespace = "/api/v1/namespaces/convoy-bench";
+    let is_there = async || anyhow::Ok(other.admin().get(namespace).await?.status == 200);
+    while !is_there().await? {
+        ensure!(bench.try_wait()?.is_none(), "it ended by itself");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    ensure!(Command::new("kill").arg(bench.id().to_string()).status()?.success());
+    let ended = tokio::task::spawn_blocking(move || bench.wait()).await??;
+    assert_eq!(ended.code(), Some(1));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while is_there().await? {
+        ensure!(tokio::time::Instant::now() < deadline, "the namespace stays");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_start_is_not_waited_for() -> Result<()> {
+    let begin = tokio::time::Instant::now();
+    let more = ["--etcd-servers=https://127.0.0.1:1", "--etcd-cafile=/nowhere/ca.crt"];
+    let why = bench(&more).await.unwrap_err().to_string();
+    assert!(why.contains("the server ended with") && why.contains("/nowhere/ca.crt"), "{why}");
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     Ok(())
 }

@@ -17,6 +17,7 @@ mod judge;
 mod ledger;
 mod processes;
 mod seams;
+mod season;
 mod trio;
 mod unfenced;
 mod watchers;

@@ -13,6 +13,7 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, Config, api::PostParams, config::KubeConfigOptions, config::Kubeconfig};
 use serde_json::{Value, json};
+use testkit::etcd::{self, Etcd};
 
 use crate::fixture::BINARY;
 
@@ -59,10 +60,14 @@ fn mode(path: &Path) -> u32 {
 }
 
 async fn client(data: &Path, context: &str) -> Client {
+    Client::try_from(config(data, context).await).unwrap()
+}
+
+async fn config(data: &Path, context: &str) -> Config {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let file = Kubeconfig::read_from(data.join("admin.kubeconfig")).unwrap();
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
-    Client::try_from(Config::from_custom_kubeconfig(file, &options).await.unwrap()).unwrap()
+    Config::from_custom_kubeconfig(file, &options).await.unwrap()
 }
 
 async fn get(client: &Client, path: &str) -> Value {
@@ -193,4 +198,52 @@ fn what_is_ephemeral_is_not_in_etcd() {
     let mut command = Command::new(BINARY);
     command.args(["up", "--ephemeral", "--etcd-servers=http://127.0.0.1:1"]);
     assert_eq!(command.output().unwrap().status.code(), Some(2));
+}
+
+/// What is in etcd is not locked by its store; keys, kubeconfig and socket are in the directory all the same.
+#[tokio::test]
+async fn two_control_planes_do_not_share_a_directory() {
+    if etcd::is_missing() {
+        return;
+    }
+    let etcd = Etcd::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let up = Up::start(&data, 0, &["--servers=1", "--etcd-servers", &etcd.url()]);
+    let before = std::fs::read(data.join("admin.kubeconfig")).unwrap();
+    let mut second = Command::new("timeout");
+    second.args([
+        "60",
+        BINARY,
+        "up",
+        "--secure-port=0",
+        "--etcd-prefix=/other",
+        "--etcd-servers",
+        &etcd.url(),
+    ]);
+    let (code, why) = said(&second.arg("--data-dir").arg(&data).output().unwrap());
+    assert_eq!(code, Some(1), "{why}");
+    let named = format!("another `convoy up` runs in {}; stop it, or", data.display());
+    assert!(why.contains(&named), "{why}");
+    assert_eq!(std::fs::read(data.join("admin.kubeconfig")).unwrap(), before);
+    up.stop();
+    Up::start(&data, 0, &["--servers=1", "--etcd-servers", &etcd.url()]).stop();
+}
+
+/// As `--data-dir /tmp` would be.
+#[test]
+fn a_directory_that_others_use_keeps_its_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("theirs"), "").unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for _ in 0..2 {
+        let up = Up::start(&data, 0, &["--servers=1"]);
+        assert_eq!(mode(&data), 0o755);
+        for ours in ["pki", "up.sock", "up.lock", "store.redb", "admin.kubeconfig"] {
+            assert_eq!(mode(&data.join(ours)) & 0o077, 0, "{ours}");
+        }
+        up.stop();
+    }
 }

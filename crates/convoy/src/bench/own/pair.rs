@@ -48,7 +48,9 @@ async fn start(storage: &Arc<Storage>, home: &Path, name: &str, flags: &[&str]) 
 }
 
 async fn measure(home: &Path, first: &Server, second: &Server, size: Size) -> Result<Figure, Failure> {
-    endpoint(first, &home.join("first.kubeconfig")).await?.prepare(size).await?;
+    let first = endpoint(first, &home.join("first.kubeconfig")).await?;
+    first.make_namespace().await?;
+    first.make_objects(size).await?;
     let through = endpoint(second, &home.join("second.kubeconfig")).await?;
     let mut figure = through.get(size).await.map_err(|it| Failure::because(&it))?;
     THROUGH_ANOTHER.clone_into(&mut figure.name);

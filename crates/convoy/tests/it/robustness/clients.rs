@@ -28,6 +28,7 @@ use tokio::task::JoinSet;
 use super::{
     cluster::{Cluster, Gauge},
     ledger::{Denial, Ledger, N_KINDS, VALUE, read},
+    season::Season,
 };
 
 /// How many write, and what.
@@ -50,7 +51,7 @@ pub const CLASSES: Traffic = Traffic { writers: 10, kinds: 1..2, keys: 12, is_ca
 /// As usual, while servers are rolled and nothing else happens.
 pub const ROLLED: Traffic = Traffic { is_calm: true, ..USUAL };
 
-/// A resource that one server does not serve: it has to ask another one.
+/// A resource that one server does not serve: it has to ask another one. All servers of a control plane have it.
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
 /// What 1.33 does not serve.
@@ -64,7 +65,7 @@ enum Role {
     Lister,
     /// Asks for what not every server has.
     Prober,
-    /// Writes what not every release has. Nobody judges what it is told, but what is stored.
+    /// Writes what not every release has.
     Seasonal,
 }
 
@@ -96,6 +97,7 @@ impl Crowd {
                 random: StdRng::seed_from_u64(seed ^ ((number + 1) << 32)),
                 clients: cluster.doors().clients(),
                 gauge: cluster.gauge(),
+                season: Season::new(cluster.course()),
                 ledger: Arc::clone(ledger),
                 known: BTreeMap::new(),
                 n_values: 0,
@@ -122,6 +124,7 @@ struct Crew {
     clients: Vec<Client>,
     ledger: Arc<Ledger>,
     gauge: Gauge,
+    season: Season,
     /// The resourceVersions it last saw; often stale, hence the conflicts.
     known: BTreeMap<(usize, String), u64>,
     n_values: u64,
@@ -328,11 +331,19 @@ impl Crew {
         if code == 503 && !answer.headers.contains_key("retry-after") {
             self.ledger.fault(format!("G2: server {server} put off {JOBS} without Retry-After"));
         }
-        if code == 404
-            && let (Some(from), Some(to)) = (from, self.revision().await)
-        {
+        if code == 404 {
             self.ledger.count(self.role.name(), "denied");
             let text = format!("server {server} denied {JOBS}: {}", answer.text());
+            self.denied(from, text).await;
+        }
+    }
+
+    /// The store says later whether it was right. Without one all servers have it, and it was not.
+    async fn denied(&self, from: Option<u64>, text: String) {
+        if self.gauge.read().is_none() {
+            return self.ledger.fault(format!("G2: {text}"));
+        }
+        if let (Some(from), Some(to)) = (from, self.revision().await) {
             self.ledger.books.lock().denials.push(Denial { from, to, text });
         }
     }
@@ -340,6 +351,7 @@ impl Crew {
     /// Makes a device class, and removes it every other time.
     async fn season(&mut self) {
         let (_, client) = self.client();
+        let asked = self.season.now();
         self.n_values += 1;
         let name = format!("seasonal-{}", self.n_values / 2 % 20);
         let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
@@ -349,8 +361,21 @@ impl Crew {
             _ => client.delete(&format!("{SEASONAL}/{name}")).await,
         };
         self.expect_calm("write", SEASONAL, &answer);
-        let is_made = answer.is_ok_and(|it| it.status.is_success());
+        let is_made = answer.as_ref().is_ok_and(|it| it.status.is_success());
         self.ledger.count(self.role.name(), if is_made { "done" } else { "not done" });
+        if is_made {
+            self.season.was_served(asked);
+        }
+        if let Ok(answer) = answer
+            && answer.status == 404
+            && !answer.json().is_ok_and(|it| names_an_object(&it))
+        {
+            self.ledger.count(self.role.name(), "denied");
+            if !self.season.may_be_denied() {
+                self.ledger
+                    .fault(format!("G2: {SEASONAL} was denied after it was served: {}", answer.text()));
+            }
+        }
     }
 
     /// The store's revision, where it can be asked past the servers.

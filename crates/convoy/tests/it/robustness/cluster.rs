@@ -13,6 +13,7 @@ use super::{
     faults::{Fault, Kind},
     processes::{self, Processes},
     seams::{Fence, Ground, Seams},
+    season::Course,
 };
 
 /// The controllers of servers here: those that migrate, and nobody else who would write our objects.
@@ -71,6 +72,14 @@ impl Cluster {
             Self::Processes(it) => Gauge::clone(&it.gauge),
             Self::ControlPlane(_) => Gauge::default(),
             Self::Seams(it) => Gauge::clone(&it.gauge),
+        }
+    }
+
+    /// Where its servers are rolled to.
+    pub fn course(&self) -> Course {
+        match self {
+            Self::ControlPlane(it) => it.course.clone(),
+            Self::Processes(_) | Self::Seams(_) => Course::away(),
         }
     }
 

@@ -23,17 +23,22 @@ use tokio::time::Instant;
 use super::{
     doors::{Doors, Key},
     faults::{Fault, Kind, SERVERS},
+    season::Course,
 };
 use crate::fixture::BINARY;
 
 const START_LIMIT: Duration = Duration::from_secs(90);
 const ROLL_LIMIT: Duration = Duration::from_secs(180);
 
+/// The first release that has what [`super::clients`] call seasonal.
+const SEASON: u16 = 34;
+
 pub struct ControlPlane {
     child: Option<Child>,
     /// Rolls under way, or cut off with the process.
     rolls: Vec<Roll>,
     pub doors: Arc<Doors>,
+    pub course: Course,
     place: Place,
     minor: u16,
     store: Option<EmbeddedStore>,
@@ -78,7 +83,8 @@ impl ControlPlane {
         place.wait_ready(&mut child).await?;
         let (ca, certificate, key) = place.keys()?;
         let doors = Arc::new(Doors::open(ports, ca, Key::Certificate(certificate, key)).await?);
-        Ok(Self { child, rolls: Vec::new(), doors, place, minor, store: None })
+        let course = Course::away();
+        Ok(Self { child, rolls: Vec::new(), doors, course, place, minor, store: None })
     }
 
     /// Whatever happens to one server happens to all.
@@ -90,6 +96,8 @@ impl ControlPlane {
                 self.signal("STOP")
             }
             Fault::Roll(_, minor) => {
+                // There is one at a time.
+                self.settle().await?;
                 let log = self.place.log("rollout.log")?;
                 let process = self.rollout(*minor).stdout(log.try_clone()?).stderr(log).spawn()?;
                 self.rolls.push(Roll { process, was_disturbed: false });
@@ -97,6 +105,7 @@ impl ControlPlane {
                 Ok(())
             }
             Fault::Rollout(minor) => {
+                self.course.turn(*minor < SEASON);
                 let said = tokio::task::spawn_blocking({
                     let mut command = self.rollout(*minor);
                     move || command.output()

@@ -57,3 +57,52 @@ async fn what_an_older_release_does_not_serve_is_named_and_stays() {
     assert_eq!(get(&through, &format!("{CLASSES}/gpu")).await["metadata"]["name"], "gpu");
     up.stop();
 }
+
+/// The only server is away for a moment: whoever comes then waits.
+#[test]
+fn a_single_server_is_rolled_without_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let up = Up::start(&data, 0, &["--servers=1"]);
+    for to in ["1.35", "1.36"] {
+        let (code, page) = said(&rollout(&data, to));
+        assert_eq!(code, Some(0), "{page}");
+    }
+    up.stop();
+}
+
+/// A definition whose conversion webhook is down cannot be listed in all versions, before the rollout and after it.
+#[tokio::test]
+async fn what_failed_before_does_not_fail_a_rollout() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let up = Up::start(&data, 0, &["--servers=2"]);
+    let through = client(&data, "convoy").await;
+    let version = |name: &str, storage: bool| {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        json!({"name": name, "served": true, "storage": storage, "schema": schema})
+    };
+    let webhook =
+        json!({"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ships.example.com"},
+        "spec": {"group": "example.com", "scope": "Cluster", "names": {"plural": "ships", "kind": "Ship"},
+            "versions": [version("v1", true), version("v2", false)],
+            "conversion": {"strategy": "Webhook", "webhook": webhook}}});
+    let post = async |path: &str, body: &Value| {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        through.request::<Value>(request.body(body.to_string().into_bytes()).unwrap()).await
+    };
+    post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.unwrap();
+    let ship = json!({"apiVersion": "example.com/v1", "kind": "Ship", "metadata": {"name": "a"}});
+    crate::fleet::ground::eventually("it is served", async || {
+        post("/apis/example.com/v1/ships", &ship).await.is_ok()
+    })
+    .await;
+    let (code, page) = said(&rollout(&data, "1.35"));
+    assert_eq!(code, Some(0), "{page}");
+    assert!(page.contains("  fails already: /apis/example.com/v2/ships?limit=1: 500 "), "{page}");
+    let last = page.lines().last().unwrap();
+    assert!(last.contains(" failures as before, 0 errors"), "{page}");
+    up.stop();
+}
