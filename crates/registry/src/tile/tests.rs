@@ -1,3 +1,5 @@
+//! Tiles over random keys that are there and random keys that are known.
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
