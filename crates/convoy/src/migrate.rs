@@ -17,6 +17,7 @@ use crate::{
     cli::say,
     cluster::{Cluster, ClusterFlags, block_on, request},
     failure::{Exit, Failure},
+    output::Output,
     remote::{self, RemoteFlags},
 };
 
@@ -74,11 +75,52 @@ pub struct MigrateFlags {
     #[arg(long, conflicts_with_all = ["dry_run", "local"])]
     resume: bool,
 
+    /// How to show what became of them
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+
     #[command(flatten)]
     remote: RemoteFlags,
 
     #[command(flatten)]
     cluster: ClusterFlags,
+}
+
+/// One migration that the command was about.
+pub(crate) struct Told {
+    pub(crate) resource: String,
+    pub(crate) name: String,
+    /// What was done to it by the command.
+    pub(crate) action: &'static str,
+    /// As it was seen last.
+    pub(crate) status: Value,
+}
+
+/// The document that stands for all of them.
+pub(crate) fn document(all: &[Told]) -> Value {
+    let one = |it: &Told| {
+        let mut one = json!({"resource": it.resource, "name": it.name, "action": it.action});
+        if !it.status.is_null() {
+            one["status"] = it.status.clone();
+        }
+        one
+    };
+    json!({"migrations": all.iter().map(one).collect::<Vec<_>>()})
+}
+
+impl MigrateFlags {
+    /// A line for people; programs get everything at the end.
+    fn tell(&self, line: &str) {
+        if self.output == Output::Table {
+            say(line);
+        }
+    }
+
+    fn show(&self, all: &[Told]) {
+        if let Some(text) = self.output.document(&document(all)) {
+            say(&text);
+        }
+    }
 }
 
 /// Does it.
@@ -90,7 +132,8 @@ pub fn run(flags: &MigrateFlags) -> Result<(), Failure> {
         check_served(&client).await?;
         let resources = if flags.all { stuck(&client).await? } else { flags.resources.clone() };
         if resources.is_empty() {
-            say("status.storedVersions lists one version everywhere: there is nothing to migrate\n");
+            flags.tell("status.storedVersions lists one version everywhere: there is nothing to migrate\n");
+            flags.show(&[]);
             return Ok(());
         }
         if flags.cancel || flags.pause || flags.resume {
@@ -110,21 +153,28 @@ async fn ask_and_follow(
     client: &kube::Client,
     resources: &[String],
 ) -> Result<(), Failure> {
-    let mut names = Vec::new();
+    let mut asked = Vec::new();
     for resource in resources {
-        let made = request(client, "POST", MIGRATIONS, Some(&order(flags, resource))).await?;
+        let mut made = request(client, "POST", MIGRATIONS, Some(&order(flags, resource))).await?;
         let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        say(&format!("{resource}: migration {name}\n"));
-        names.push((resource.clone(), name));
-    }
-    if flags.no_wait {
-        return Ok(());
+        flags.tell(&format!("{resource}: migration {name}\n"));
+        asked.push(Told {
+            resource: resource.clone(),
+            name,
+            action: "asked for",
+            status: made["status"].take(),
+        });
     }
     let mut worst = Exit::Ok;
-    for (resource, name) in &names {
-        let ended = follow::follow(client, resource, name).await?;
-        worst = if worst == Exit::Ok { ended } else { worst };
+    if !flags.no_wait {
+        for told in &mut asked {
+            let (run, mut object) = follow::follow(client, &told.resource, &told.name).await?;
+            flags.tell(&format!("{}: {}\n", told.resource, follow::ending(&run)));
+            told.status = object["status"].take();
+            worst = if worst == Exit::Ok { follow::exit(run.phase) } else { worst };
+        }
     }
+    flags.show(&asked);
     match worst {
         Exit::Ok => Ok(()),
         exit => Err(Failure { exit, message: "not everything was migrated".to_owned() }),

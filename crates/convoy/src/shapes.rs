@@ -8,8 +8,8 @@ use station::view::{ClusterView, EntryView, MemberView, RefusedView, ResourceVie
 
 const PAGE: &str = include_str!("../../../docs/api-fields.md");
 
-/// Fields whose keys are data.
-const MAPS: [&str; 2] = ["resources[].versions", "unknown"];
+/// Fields whose keys are data, or stand elsewhere on the page.
+const MAPS: [&str; 3] = ["resources[].versions", "unknown", "migrations[].status"];
 
 /// The fields of a table.
 fn documented(name: &str) -> BTreeSet<String> {
@@ -101,6 +101,13 @@ fn every_field_that_commands_print_is_documented() {
     };
     check("census", &serde_json::to_value(census).unwrap());
     check("check", &crate::check::document(&crate::check::Found { is_safe: true, reasons: Vec::new() }, "x"));
+    let told = crate::migrate::Told {
+        resource: text(),
+        name: text(),
+        action: "asked for",
+        status: serde_json::json!({"phase": text()}),
+    };
+    check("migrate", &crate::migrate::document(&[told]));
     check(
         "agreement",
         &crate::agreement::document(&ClusterView { agreement: text(), guarantee: text(), protocol: 1 }),

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::MIGRATIONS;
 use crate::{
-    cli::say,
     failure::{Exit, Failure},
     output::thousands,
 };
@@ -21,11 +20,16 @@ const LOOK: Duration = Duration::from_millis(250);
 /// After so many looks at one that nobody takes up, it is said what may be missing.
 const PATIENCE: usize = 60;
 
-/// How the migration ended.
-pub(super) async fn follow(client: &kube::Client, resource: &str, name: &str) -> Result<Exit, Failure> {
+/// How the migration ended, and the whole of it.
+pub(super) async fn follow(
+    client: &kube::Client,
+    resource: &str,
+    name: &str,
+) -> Result<(Run, Value), Failure> {
     let is_live = io::stderr().is_terminal();
     let mut last = String::new();
-    for n_looks in 0.. {
+    let mut n_looks = 0;
+    loop {
         let object = match look(client, name).await? {
             Ok(object) => object,
             Err(why) => {
@@ -41,8 +45,7 @@ pub(super) async fn follow(client: &kube::Client, resource: &str, name: &str) ->
         let run = Run::of(&object);
         if run.phase.is_end() {
             wipe(is_live);
-            say(&format!("{resource}: {}\n", ending(&run)));
-            return Ok(exit(run.phase));
+            return Ok((run, object));
         }
         let now = line(resource, &run, &object);
         if is_live {
@@ -58,9 +61,9 @@ pub(super) async fn follow(client: &kube::Client, resource: &str, name: &str) ->
                 "nobody has taken it up yet: run `convoy controllers` beside the cluster, or add --local"
             );
         }
+        n_looks += 1;
         tokio::time::sleep(LOOK).await;
     }
-    Ok(Exit::Unknown)
 }
 
 /// The migration; or why the server does not show it for now, which is no reason to leave it alone.
@@ -85,7 +88,8 @@ fn wipe(is_live: bool) {
     }
 }
 
-fn exit(phase: Phase) -> Exit {
+/// What the command says about that to whoever called it.
+pub(super) fn exit(phase: Phase) -> Exit {
     match phase {
         Phase::Succeeded => Exit::Ok,
         Phase::Aborted => Exit::Unsafe,
@@ -94,7 +98,7 @@ fn exit(phase: Phase) -> Exit {
 }
 
 /// The last word about it.
-fn ending(run: &Run) -> String {
+pub(super) fn ending(run: &Run) -> String {
     let mut text = format!("{}: {}", run.phase.name(), run.message);
     if let Some(proof) = &run.evidence {
         text += &format!(" (evidence: {} of {} objects)", proof.kind, thousands(proof.objects));

@@ -13,8 +13,8 @@ use meta::GroupResource;
 use serde_json::{Value, json};
 use store::SystemClock;
 
-use super::{MIGRATIONS, MigrateFlags, annotation};
-use crate::{cli::say, cluster::request, failure::Failure};
+use super::{MIGRATIONS, MigrateFlags, Told, annotation};
+use crate::{cluster::request, failure::Failure};
 
 /// Where migrations are, and the group by which their freezes name them.
 const PLACES: [(&str, &str); 2] = [
@@ -39,6 +39,7 @@ pub(super) async fn steer(
     } else {
         (json!({annotation::PAUSED: null}), "resumed")
     };
+    let mut found = Vec::new();
     let mut n_found = 0;
     for (group, place) in PLACES {
         let Ok(list) = request(client, "GET", place, None).await else { continue };
@@ -55,16 +56,18 @@ pub(super) async fn steer(
                 ended
                     .map_err(|why| Failure::failed(format!("{name} is cancelled, but not let go: {why}")))?;
             }
-            say(&format!("{resource}: migration {name} is {done}\n"));
+            flags.tell(&format!("{resource}: migration {name} is {done}\n"));
+            found.push(Told { resource, name: name.to_owned(), action: done, status: Value::Null });
             n_found += 1;
         }
     }
     if flags.cancel {
-        n_found += thaw(client, wanted).await?;
+        n_found += thaw(flags, client, wanted).await?;
     }
     if n_found == 0 {
         return Err(Failure::failed(format!("no migration of {} is under way", wanted.join(", "))));
     }
+    flags.show(&found);
     Ok(())
 }
 
@@ -88,12 +91,12 @@ async fn is_heard(client: &kube::Client, path: &str) -> Result<bool, Failure> {
 }
 
 /// Lifts freezes whose migrations are over or gone. How many.
-async fn thaw(client: &kube::Client, wanted: &[String]) -> Result<usize, Failure> {
+async fn thaw(flags: &MigrateFlags, client: &kube::Client, wanted: &[String]) -> Result<usize, Failure> {
     let mut n_lifted = 0;
     for name in wanted {
         let lifted = migration::thaw(client.clone(), now(), &GroupResource::from(name.as_str())).await;
         if lifted.map_err(|why| Failure::failed(format!("{name} cannot be let go: {why}")))? {
-            say(&format!("{name}: a freeze that was left behind is lifted\n"));
+            flags.tell(&format!("{name}: a freeze that was left behind is lifted\n"));
             n_lifted += 1;
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::tools;
 
@@ -136,6 +136,13 @@ async fn a_person_migrates_with_one_command(ground: Ground) {
     let (code, said) = reached.run("migrate --all --local").await;
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("there is nothing to migrate"), "{said}");
+    // What programs get stands alone on the standard output, progress beside it.
+    let mut command = reached.command(&format!("{migrate} -o json"));
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = &document["migrations"][0];
+    assert_eq!((&told["resource"], &told["action"]), (&json!(RESOURCE), &json!("asked for")), "{document:#}");
+    assert_eq!(told["status"]["phase"], "Succeeded", "{document:#}");
     let judged = history.judge().await;
     assert!(judged.puts.values().all(|it| *it == 4), "{:?}", judged.puts);
 }
@@ -179,7 +186,7 @@ async fn a_freeze_that_a_command_left_behind_is_lifted_by_another(ground: Ground
     assert!(!is_frozen(&ship.get(DEFINITION).await), "{said}");
     let all = migrations_of(ship, RESOURCE).await;
     assert_eq!(all[0]["status"]["reason"], "Cancelled", "{all:#?}");
-    assert_eq!(all[0]["metadata"]["finalizers"], serde_json::Value::Null, "{all:#?}");
+    assert_eq!(all[0]["metadata"]["finalizers"], Value::Null, "{all:#?}");
     assert_eq!(stored_versions(ship).await, json!(["v1", "v2"]));
     // One whose migration is over, or gone.
     let left = json!({"ksvm.sigs.k8s.io/migrating": "true", "convoy.dev/migration": "migration.k8s.io/gone"});
@@ -261,7 +268,7 @@ async fn of_two_controllers_one_works_and_the_other_takes_over(ground: Ground) {
     let line =
         format!("controllers --metrics-bind-address 127.0.0.1:0 --endpoint {}", ship.server.url().unwrap());
     let holder = async || {
-        let (_, lease) = ship.ask("GET", LEASE, serde_json::Value::Null).await;
+        let (_, lease) = ship.ask("GET", LEASE, Value::Null).await;
         lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
     };
     let first = reached.start(&line);
