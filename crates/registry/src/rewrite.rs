@@ -28,6 +28,7 @@ use store::{CommitError, Entry, Key, Range, ReadAt, Require, Store, Txn};
 
 pub use ahead::Ahead;
 
+use self::ahead::Read;
 use crate::{Kind, Registry, Target, custom::convert, limits, serve, tile};
 
 /// Objects that are encoded in one go, while those before them are on their way to the disk.
@@ -296,7 +297,7 @@ impl Registry {
         &self,
         task: &Rewrite,
         prefix: &str,
-        collection: &Collection,
+        collection: &Arc<Collection>,
         after: &str,
         ahead: &mut Ahead,
     ) -> Result<(), RewriteError> {
@@ -317,7 +318,11 @@ impl Registry {
         // Without a count there is more to read, if only to see that there is nothing.
         let n_read = tile.entries.len() as u64;
         let behind = tile.n_left.unwrap_or_else(|| left.saturating_sub(n_read).max(1));
-        ahead.fill(task, tile.entries, behind);
+        // Beside the writes of the last page, which are encoded meanwhile.
+        let collection = Arc::clone(collection);
+        let parsed = move || tile.entries.iter().map(|it| parse(&collection, it)).collect();
+        let parsed = tokio::task::spawn_blocking(parsed).await;
+        ahead.fill(task, parsed.map_err(|it| RewriteError::Unavailable(it.to_string()))?, behind);
         Ok(())
     }
 
@@ -339,13 +344,13 @@ impl Registry {
             seen.next = entries.last().map(|it| it.key.as_str().to_owned());
         }
         let mut others = Vec::new();
-        for entry in &entries {
-            match collection.parse(entry) {
-                Err(_) if !task.covers_namespace_of(&named(collection, entry)) => {}
-                Err(why) => seen.unreadable.push((named(collection, entry), why.to_string())),
+        for read in entries {
+            match read.item {
+                Err((name, _)) if !task.covers_namespace_of(&name) => {}
+                Err(unreadable) => seen.unreadable.push(unreadable),
                 Ok(item) if !task.covers(&item) => {}
                 Ok(item) if item.storage_version().as_str() == task.version => seen.unchanged += 1,
-                Ok(item) => others.push(Arc::new(item)),
+                Ok(item) => others.push(item),
             }
         }
         Ok((seen, others))
@@ -485,6 +490,11 @@ fn object_of(item: &Item) -> String {
         "" => item.name().to_owned(),
         namespace => format!("{namespace}/{}", item.name()),
     }
+}
+
+fn parse(collection: &Collection, entry: &Entry) -> Read {
+    let item = collection.parse(entry).map(Arc::new);
+    Read { key: entry.key.clone(), item: item.map_err(|why| (named(collection, entry), why.to_string())) }
 }
 
 /// The same for one that cannot be read.

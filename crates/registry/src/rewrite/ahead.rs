@@ -1,11 +1,20 @@
 //! What a migration has read and not looked at yet. Deliberately not here: what becomes of it.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
+use cache::Item;
 use meta::GroupResource;
-use store::Entry;
+use store::Key;
 
 use super::Rewrite;
+
+/// One key that was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) key: Key,
+    /// The object; or its name, and why it cannot be read.
+    pub(super) item: Result<Arc<Item>, (String, String)>,
+}
 
 /// What was read and not looked at yet. It may be old when its turn comes: a put requires the revision that was read, and
 /// whatever was written since under the same agreement is in the version of that agreement.
@@ -15,7 +24,7 @@ pub struct Ahead {
     of: Option<(GroupResource, u64)>,
     /// The key before the first of them.
     after: String,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Read>,
     /// Keys behind the last of them.
     behind: u64,
 }
@@ -43,14 +52,14 @@ impl Ahead {
     }
 
     /// Takes what was read, with the number of keys behind it.
-    pub(super) fn fill(&mut self, task: &Rewrite, entries: Vec<Entry>, behind: u64) {
+    pub(super) fn fill(&mut self, task: &Rewrite, entries: Vec<Read>, behind: u64) {
         self.of = Some((task.resource.clone(), task.epoch));
         (self.entries, self.behind) = (entries.into(), behind);
     }
 
     /// The next entries, and how many keys are behind them.
-    pub(super) fn take(&mut self, limit: usize) -> (Vec<Entry>, u64) {
-        let taken: Vec<Entry> = self.entries.drain(..limit.min(self.entries.len())).collect();
+    pub(super) fn take(&mut self, limit: usize) -> (Vec<Read>, u64) {
+        let taken: Vec<Read> = self.entries.drain(..limit.min(self.entries.len())).collect();
         if let Some(last) = taken.last() {
             self.after = last.key.as_str().to_owned();
         }
@@ -61,7 +70,6 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use meta::selector::LabelSelector;
-    use store::{Key, Range, ReadAt, Store, Txn};
 
     use super::*;
 
@@ -80,19 +88,19 @@ mod tests {
         }
     }
 
-    async fn entries(keys: &[String]) -> Vec<Entry> {
-        let store = store::MemoryStore::new(store::SystemClock::shared());
-        for key in keys {
-            store.commit(Txn::new().put(&Key::new(key.as_str()), "{}".into())).await.unwrap();
-        }
-        store.list(&Range::prefix(PREFIX), ReadAt::Latest, 100).await.unwrap().entries
+    fn entries(keys: &[String]) -> Vec<Read> {
+        let read = |key: &String| Read {
+            key: Key::new(key.as_str()),
+            item: Err((key.clone(), "it is none".to_owned())),
+        };
+        keys.iter().map(read).collect()
     }
 
-    #[tokio::test]
-    async fn what_was_read_ahead_is_for_whoever_goes_on_there_under_the_same_agreement() {
+    #[test]
+    fn what_was_read_ahead_is_for_whoever_goes_on_there_under_the_same_agreement() {
         let keys: Vec<String> = (0..5).map(|n| format!("{PREFIX}{n}")).collect();
         let mut ahead = Ahead::default();
-        ahead.fill(&task(1), entries(&keys).await, 7);
+        ahead.fill(&task(1), entries(&keys), 7);
         let (taken, left) = ahead.take(2);
         assert_eq!((taken.len(), left), (2, 10));
         assert!(ahead.is_at(&task(1), &keys[1]));
