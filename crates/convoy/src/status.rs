@@ -92,12 +92,8 @@ pub async fn read(cluster: &Cluster) -> Result<View, Failure> {
 }
 
 fn render(view: &View, output: Output, now: Timestamp) -> Result<String, Failure> {
-    let json = || serde_json::to_value(view).map_err(|it| Failure::because(&it));
-    match output {
-        Output::Table => Ok(table::render(view, now, has_colour())),
-        Output::Json => Ok(format!("{:#}\n", json()?)),
-        Output::Yaml => Ok(schema::yaml::to_text(&json()?)),
-    }
+    let document = serde_json::to_value(view).map_err(|it| Failure::because(&it))?;
+    Ok(output.document(&document).unwrap_or_else(|| table::render(view, now, has_colour())))
 }
 
 fn has_colour() -> bool {

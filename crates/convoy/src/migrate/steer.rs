@@ -40,7 +40,6 @@ pub(super) async fn steer(
         (json!({annotation::PAUSED: null}), "resumed")
     };
     let mut found = Vec::new();
-    let mut n_found = 0;
     for (group, place) in PLACES {
         let Ok(list) = request(client, "GET", place, None).await else { continue };
         for it in list["items"].as_array().into_iter().flatten() {
@@ -58,13 +57,10 @@ pub(super) async fn steer(
             }
             flags.tell(&format!("{resource}: migration {name} is {done}\n"));
             found.push(Told { resource, name: name.to_owned(), action: done, status: Value::Null });
-            n_found += 1;
         }
     }
-    if flags.cancel {
-        n_found += thaw(flags, client, wanted).await?;
-    }
-    if n_found == 0 {
+    let n_lifted = if flags.cancel { thaw(flags, client, wanted).await? } else { 0 };
+    if found.is_empty() && n_lifted == 0 {
         return Err(Failure::failed(format!("no migration of {} is under way", wanted.join(", "))));
     }
     flags.show(&found);
