@@ -1,10 +1,12 @@
-//! Licences, sources and banned crates, over everything that is compiled on Linux.
+//! Licences, sources and banned crates, over everything that is compiled on Linux, and known faults of crates, over
+//! everything that is locked.
 //!
-//! `deny.toml` says the same for people who have cargo-deny (which also knows advisories); this check
-//! needs nothing installed and is the one that CI runs.
+//! `deny.toml` says the same for people who have cargo-deny; this check needs nothing installed and no network, and is the
+//! one that CI runs.
 
 use anyhow::{Result, bail};
 
+use crate::advisories;
 use crate::metadata::{self, Package};
 
 const LICENCES: &[&str] = &[
@@ -45,11 +47,12 @@ const BANNED: &[(&str, &str)] = &[
 /// Checks every crate of the build.
 pub fn check() -> Result<()> {
     let packages = metadata::packages()?;
-    let faults: Vec<String> = packages.iter().filter_map(fault).collect();
+    let mut faults: Vec<String> = packages.iter().filter_map(fault).collect();
+    faults.extend(advisories::faults()?);
     if !faults.is_empty() {
         bail!("deny: {} fault(s)\n  {}", faults.len(), faults.join("\n  "));
     }
-    println!("deny: {} crates: licences, sources and names fine", packages.len());
+    println!("deny: {} crates: licences, sources, names and advisories fine", packages.len());
     Ok(())
 }
 
@@ -59,7 +62,7 @@ fn fault(package: &Package) -> Option<String> {
         return Some(format!("{name} {version} is banned: {reason}"));
     }
     if *foreign_source {
-        return Some(format!("{name} {version} does not come from crates.io"));
+        return Some(format!("{name} {version} comes from another source than the usual registry"));
     }
     let Some(licence) = licence else { return Some(format!("{name} {version} states no licence")) };
     if accepts(licence, MPL.contains(&name.as_str())) {

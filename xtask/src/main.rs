@@ -5,7 +5,9 @@
 //! that are missing go under `target/tools`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks to its terminal")]
 
+mod advisories;
 mod bench;
+mod checksum;
 mod ci;
 mod clients;
 mod deny;
@@ -13,7 +15,9 @@ mod etcd;
 mod flags;
 mod fuzz;
 mod layers;
+mod lock;
 mod metadata;
+mod release;
 mod robustness;
 mod run;
 mod soak;
@@ -30,15 +34,18 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   fmt-check                     rustfmt, without writing
   tidy                          repository rules that no compiler knows
   layers                        the arrows between crates, against ARCHITECTURE.md
-  deny                          licences and banned crates
+  deny                          licences, banned crates and known faults of crates
   clippy                        lints over all targets, warnings are errors
   doc                           rustdoc, warnings are errors
+  advisories DIR                writes xtask/data/advisories.txt from a checkout of the RustSec advisory database
+  sbom                          writes the bill of materials of the binary (CycloneDX) to target/release-artifacts
+  release                       builds the binary and puts it there, with its bill of materials and SHA-256 sums
   etcd                          finds a real etcd or puts one under target/tools; prints its path
   flags                         writes docs/flags.md from what every command's --help says
   test [FILTER]                 all tests: etcd, kubectl, Python and Node clients included
-  soak [NAME] [--rounds N] [--seed N]
+  soak [NAME] [--rounds N | --minutes N] [--seed N]
                                 the long form of a named test; without a name: the list
-  robustness [--store embedded|etcd|both] [--minutes N] [--seed S] [--unfenced]
+  robustness [--store embedded|etcd|both] [--minutes N] [--seed S] [--unfenced|--removals]
                                 clients and faults against every promise; without the fence it must fail
   fuzz [TARGET] [--seconds N]   runs the fuzz targets; needs cargo-fuzz
   bench [--seconds N] [--objects N] [--json]
@@ -67,6 +74,9 @@ fn dispatch(args: &[String]) -> Result<()> {
         "tidy" => tidy::check(),
         "layers" => layers::check(),
         "deny" => deny::check(),
+        "advisories" => advisories::refresh(rest),
+        "sbom" => release::sbom(),
+        "release" => release::all(),
         "clippy" => ci::clippy(),
         "doc" => ci::doc(),
         "etcd" => etcd::print(),

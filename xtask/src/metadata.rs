@@ -21,7 +21,7 @@ pub struct Package {
     pub version: String,
     pub licence: Option<String>,
     pub features: BTreeSet<String>,
-    /// Neither crates.io nor this repository.
+    /// Neither the usual registry nor this repository.
     pub foreign_source: bool,
 }
 
@@ -42,6 +42,11 @@ pub fn packages() -> Result<Vec<Package>> {
     let tree = run::output(&mut cargo)?;
     let lines: BTreeSet<&str> = tree.lines().map(|it| it.trim_end_matches(" (*)")).collect();
     lines.into_iter().filter(|it| !it.is_empty()).map(package).collect()
+}
+
+/// Everything, with the graph of what needs what on Linux.
+pub fn resolved() -> Result<Value> {
+    read(&["--filter-platform", "x86_64-unknown-linux-gnu"])
 }
 
 /// One line of the tree: `name v1.2.3 (where)|licence|feature,feature`.

@@ -36,16 +36,24 @@ pub fn suite(args: &[String]) -> Result<()> {
 
 fn parse(args: &[String]) -> Result<Wish> {
     let mut wish = Wish { filter: "robustness::e", minutes: 60, seed: 1 };
+    let has_removals = args.iter().any(|it| it == "--removals");
+    if has_removals {
+        wish.filter = "robustness::removals::";
+    }
     if args.iter().any(|it| it == "--unfenced") {
+        ensure!(!has_removals, "--unfenced is about puts, --removals about removals: one at a time");
         // Its servers have an embedded store in the test's own process.
         let has_store = args.iter().any(|it| it == "--store");
         ensure!(!has_store, "--unfenced has a store of its own: leave --store out");
         wish.filter = "robustness::fence::";
     }
-    let mut args = args.iter().filter(|it| *it != "--unfenced");
+    let mut args = args.iter().filter(|it| !["--unfenced", "--removals"].contains(&it.as_str()));
     while let Some(option) = args.next() {
         let value = args.next().with_context(|| format!("{option} wants a value"))?;
         match (option.as_str(), value.as_str()) {
+            ("--store", "embedded") if has_removals => wish.filter = "robustness::removals::embedded::",
+            ("--store", "etcd") if has_removals => wish.filter = "robustness::removals::etcd::",
+            ("--store", "both") if has_removals => {}
             ("--store", "embedded") => wish.filter = "robustness::embedded::",
             ("--store", "etcd") => wish.filter = "robustness::etcd::",
             ("--store", "both") => wish.filter = "robustness::e",
@@ -73,7 +81,17 @@ mod tests {
         assert_eq!(wish("--store etcd --minutes 5 --seed 9"), etcd);
         assert_eq!(wish("--unfenced").filter, "robustness::fence::");
         assert_eq!(wish("--seed 9 --unfenced").seed, 9);
-        for wrong in ["--store paper", "--unfenced --store etcd", "--store embedded --unfenced", "--seed"] {
+        assert_eq!(wish("--removals --minutes 5").filter, "robustness::removals::");
+        assert_eq!(wish("--store etcd --removals").filter, "robustness::removals::etcd::");
+        assert_eq!(wish("--removals --store both").filter, "robustness::removals::");
+        let wrongs = [
+            "--store paper",
+            "--unfenced --store etcd",
+            "--store embedded --unfenced",
+            "--removals --unfenced",
+            "--seed",
+        ];
+        for wrong in wrongs {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
     }

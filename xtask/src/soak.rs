@@ -55,6 +55,38 @@ const SOAKS: &[Soak] = &[
         about: "oversized, deep, slow, half-open and mutated requests (rounds = mutated requests)",
     },
     Soak {
+        name: "authorization",
+        package: "convoy",
+        target: IT,
+        filter: "what_is_authorized_is_what_is_carried_out",
+        rounds: 100_000,
+        about: "every resource, path form and verb as each of a dozen tenants, judged by an oracle (rounds = random requests)",
+    },
+    Soak {
+        name: "labels",
+        package: "server",
+        target: IT,
+        filter: "labels::",
+        rounds: 400_000,
+        about: "requests full of words that clients made up: none becomes a label of a metric (rounds = requests)",
+    },
+    Soak {
+        name: "unread",
+        package: "convoy",
+        target: IT,
+        filter: "limits::unread::clients_that_do_not_read",
+        rounds: 4_000,
+        about: "answers that nobody reads cost others nothing (rounds = connections)",
+    },
+    Soak {
+        name: "audit",
+        package: "convoy",
+        target: IT,
+        filter: "limits::audit::",
+        rounds: 60_000,
+        about: "clients that hang up: every stored change has its audit event (rounds = objects)",
+    },
+    Soak {
         name: "model",
         package: "fleet",
         target: IT,
@@ -127,6 +159,14 @@ const SOAKS: &[Soak] = &[
         about: "many objects are migrated in flat memory, and the estimate comes true (rounds = objects)",
     },
     Soak {
+        name: "large-collection",
+        package: "convoy",
+        target: IT,
+        filter: "large_collection::",
+        rounds: 500_000,
+        about: "many custom objects through a restart, changed fields and the end of their definition, two servers under load (rounds = objects)",
+    },
+    Soak {
         name: "rollout",
         package: "convoy",
         target: IT,
@@ -166,7 +206,7 @@ pub fn one(args: &[String]) -> Result<()> {
         return list();
     };
     let soak = SOAKS.iter().find(|it| it.name == name).with_context(|| format!("no soak `{name}`"))?;
-    let (rounds, seed) = parse(soak, options)?;
+    let Wanted { rounds, seed, minutes } = parse(soak, options)?;
     let tools = Tools::find();
     tools.report_missing();
     println!("soak {name}: {rounds} rounds, seed {seed}");
@@ -178,6 +218,9 @@ pub fn one(args: &[String]) -> Result<()> {
         .env("CONVOY_SOAK", "1")
         .env("CONVOY_SOAK_ROUNDS", rounds.to_string())
         .env("CONVOY_SOAK_SEED", seed.to_string());
+    if let Some(minutes) = minutes {
+        command.env("CONVOY_SOAK_MINUTES", minutes.to_string());
+    }
     tools.give_to(&mut command);
     run::run(&mut command)?;
     println!("soak {name}: passed; again with: cargo xtask soak {name} --rounds {rounds} --seed {seed}");
@@ -191,17 +234,25 @@ fn list() -> Result<()> {
     Ok(())
 }
 
-fn parse(soak: &Soak, options: &[String]) -> Result<(u32, u64)> {
-    let mut rounds = soak.rounds;
-    let mut seed = 1;
+/// How long a soak runs, and from which seed.
+struct Wanted {
+    rounds: u32,
+    seed: u64,
+    /// Instead of the rounds, for soaks that can be measured in time.
+    minutes: Option<u32>,
+}
+
+fn parse(soak: &Soak, options: &[String]) -> Result<Wanted> {
+    let mut wanted = Wanted { rounds: soak.rounds, seed: 1, minutes: None };
     let mut options = options.iter();
     while let Some(option) = options.next() {
         let value = options.next().with_context(|| format!("{option} wants a number"))?;
         match option.as_str() {
-            "--rounds" => rounds = value.parse().context("--rounds")?,
-            "--seed" => seed = value.parse().context("--seed")?,
+            "--rounds" => wanted.rounds = value.parse().context("--rounds")?,
+            "--seed" => wanted.seed = value.parse().context("--seed")?,
+            "--minutes" => wanted.minutes = Some(value.parse().context("--minutes")?),
             other => bail!("no option `{other}`"),
         }
     }
-    Ok((rounds, seed))
+    Ok(wanted)
 }

@@ -4,6 +4,7 @@
 //! does not belong here.
 
 mod orphans;
+mod writes;
 
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,7 @@ pub fn check() -> Result<()> {
         }
     }
     faults.extend(orphans::faults(&root, &files));
+    faults.extend(writes::faults(&root, &files)?);
     faults.extend(decision_faults(&root)?);
     faults.extend(map_faults(&root)?);
     if !faults.is_empty() {

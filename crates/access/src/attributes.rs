@@ -29,6 +29,16 @@ pub enum Target<'a> {
     Path(&'a str),
 }
 
+impl<'a> Target<'a> {
+    /// Where it is; empty for what is cluster-wide, and for paths.
+    pub fn namespace(&self) -> &'a str {
+        match self {
+            Self::Resource { namespace, .. } => namespace,
+            Self::Path(_) => "",
+        }
+    }
+}
+
 /// What an authorizer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -76,6 +76,11 @@ impl Authorizer {
         &self.rbac
     }
 
+    /// Whether nothing is allowed but what the policy allows, `system:masters` apart.
+    pub fn rests_on_policy(&self) -> bool {
+        !self.modes.contains(&Mode::AlwaysAllow)
+    }
+
     /// The first clear answer; if nobody has one, all reasons together.
     pub fn authorize(&self, attributes: &Attributes<'_>) -> Verdict {
         if attributes.user.is_in(MASTERS) {
@@ -100,6 +105,11 @@ impl Authorizer {
         Verdict::NoOpinion(reasons.join("\n"))
     }
 
+    /// Whether a decision about this may take long; see [`Rbac::is_long`].
+    pub fn is_long(&self, user: &User, namespace: &str) -> bool {
+        !user.is_in(MASTERS) && self.modes.contains(&Mode::Rbac) && self.rbac.is_long(user, namespace)
+    }
+
     /// What the user may do in the namespace, for a SelfSubjectRulesReview.
     pub fn rules_for(&self, user: &User, namespace: &str) -> Rules {
         let mut rules = Rules::default();
@@ -115,6 +125,7 @@ impl Authorizer {
                     rules.resource_rules.extend(found.resource_rules);
                     rules.non_resource_rules.extend(found.non_resource_rules);
                     rules.errors.extend(found.errors);
+                    rules.is_incomplete |= found.is_incomplete;
                 }
             }
         }

@@ -87,12 +87,15 @@ pub fn self_subject_rules_review(review: &Value) -> Result<String, Status> {
     }
 }
 
-/// The rules review with its answer. Roles that are missing make it incomplete only in the error it carries.
+/// The rules review with its answer. Roles that are missing make it incomplete only in the error it carries, as upstream.
 pub fn rules_review_answer(review: &Value, rules: &Rules) -> Value {
     let resource_rules: Vec<Value> = rules.resource_rules.iter().map(|it| it.to_json()).collect();
     let non_resource_rules: Vec<Value> = rules.non_resource_rules.iter().map(|it| it.to_json()).collect();
-    let mut status =
-        json!({"resourceRules": resource_rules, "nonResourceRules": non_resource_rules, "incomplete": false});
+    let mut status = json!({
+        "resourceRules": resource_rules,
+        "nonResourceRules": non_resource_rules,
+        "incomplete": rules.is_incomplete,
+    });
     if !rules.errors.is_empty() {
         status["evaluationError"] = json!(rules.errors.join(", "));
     }

@@ -1,10 +1,9 @@
-//! One rule of a role: what it reads from JSON, what it allows, and how it is written in messages.
+//! One rule of a role: what it reads from JSON and how it is written in messages.
 
 use meta::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::attributes::{Attributes, Target};
 use crate::user::quote_list;
 
 /// A `PolicyRule` of `rbac.authorization.k8s.io/v1`.
@@ -71,21 +70,6 @@ impl PolicyRule {
         rule
     }
 
-    /// Whether the rule allows this.
-    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
-        if !has(&self.verbs, "*") && !has(&self.verbs, attributes.verb) {
-            return false;
-        }
-        match attributes.target {
-            Target::Path(path) => self.non_resource_urls.iter().any(|it| url_matches(it, path)),
-            Target::Resource { group, resource, subresource, name, .. } => {
-                (has(&self.api_groups, "*") || has(&self.api_groups, group))
-                    && self.resources.iter().any(|it| resource_matches(it, resource, subresource))
-                    && (self.resource_names.is_empty() || has(&self.resource_names, name))
-            }
-        }
-    }
-
     /// `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`
     pub fn compact_string(&self) -> String {
         let parts = [
@@ -115,19 +99,6 @@ pub(crate) fn url_matches(pattern: &str, path: &str) -> bool {
         || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }
 
-fn resource_matches(pattern: &str, resource: &str, subresource: &str) -> bool {
-    if pattern == "*" {
-        return true;
-    }
-    if subresource.is_empty() {
-        return pattern == resource;
-    }
-    match pattern.split_once('/') {
-        Some((parent, child)) => child == subresource && (parent == "*" || parent == resource),
-        None => false,
-    }
-}
-
 fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|it| (*it).to_owned()).collect()
 }
@@ -140,12 +111,13 @@ fn texts(value: &Value, field: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::User;
+    use crate::attributes::{Attributes, Target};
+    use crate::{User, rbac::HeldRule};
 
     fn check(rule: &PolicyRule, verb: &str, target: Target<'_>, want: bool) {
         let user = User::named("u");
         assert_eq!(
-            rule.allows(&Attributes { user: &user, verb, target }),
+            HeldRule::of(rule).allows(&Attributes { user: &user, verb, target }),
             want,
             "{rule:?} {verb} {target:?}"
         );

@@ -10,15 +10,16 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use meta::{Status, Value};
 use store::SharedClock;
 use webhook::{Client, Resolve};
 
 use crate::{
-    Attributes, Hook, HookKind, Notes, Observe, Operation, Plugin, Plugins, World,
+    Attributes, Hook, HookKind, Notes, Observe, Operation, Plugin, Plugins, Rights, World, certificates,
+    claims,
     dispatch::{Dispatcher, Rounds, Subject},
-    service_account,
+    resize, service_account,
 };
 
 /// Everybody who has a say.
@@ -26,6 +27,8 @@ pub struct Admission {
     plugins: Plugins,
     mutating: ArcSwap<Vec<Hook>>,
     validating: ArcSwap<Vec<Hook>>,
+    /// Why it is not known who has a say, if so.
+    unknown: [ArcSwapOption<String>; 2],
     dispatcher: Dispatcher,
 }
 
@@ -41,7 +44,8 @@ impl Admission {
         let limits = webhook::Limits { response_bytes: 8 << 20, ..webhook::Limits::default() };
         let client = Client::new(resolver, limits);
         let dispatcher = Dispatcher { client, world, observe, clock };
-        Self { plugins, mutating: ArcSwap::default(), validating: ArcSwap::default(), dispatcher }
+        let (mutating, validating, unknown) = Default::default();
+        Self { plugins, mutating, validating, unknown, dispatcher }
     }
 
     /// Replaces all webhooks of a kind by those of these configurations.
@@ -54,14 +58,45 @@ impl Admission {
         slot.store(Arc::new(hooks));
     }
 
+    /// Some webhooks of a kind cannot be read: until they can, everything is refused that they might have refused.
+    pub fn set_unknown(&self, kind: HookKind, why: Option<String>) {
+        let plugin = match kind {
+            HookKind::Mutating => Plugin::MutatingAdmissionWebhook,
+            HookKind::Validating => Plugin::ValidatingAdmissionWebhook,
+        };
+        self.unknown(kind).store(why.filter(|_| self.plugins.has(plugin)).map(Arc::new));
+    }
+
+    fn unknown(&self, kind: HookKind) -> &ArcSwapOption<String> {
+        match kind {
+            HookKind::Mutating => &self.unknown[0],
+            HookKind::Validating => &self.unknown[1],
+        }
+    }
+
+    /// 500 while it is not known who has a say. Webhooks have none in what configures them, so that it can be mended.
+    fn check_known(&self, kind: HookKind, attributes: &Attributes<'_>) -> Result<(), Status> {
+        match self.unknown(kind).load_full() {
+            Some(why) if &*attributes.resource.group != "admissionregistration.k8s.io" => {
+                Err(Status::internal(why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether anybody might change the object, or has to be asked before it is deleted. Cheap.
     pub fn mutates(&self, attributes: &Attributes<'_>) -> bool {
-        self.runs_service_account(attributes) || wants(&self.mutating.load(), attributes)
+        self.runs_service_account(attributes)
+            || wants(&self.mutating.load(), attributes)
+            || self.check_known(HookKind::Mutating, attributes).is_err()
     }
 
     /// Whether [`Self::validate`] would ask anybody. Cheap.
     pub fn validates(&self, attributes: &Attributes<'_>) -> bool {
-        self.runs_service_account(attributes) || wants(&self.validating.load(), attributes)
+        self.runs_service_account(attributes)
+            || self.runs_resize(attributes)
+            || wants(&self.validating.load(), attributes)
+            || self.check_known(HookKind::Validating, attributes).is_err()
     }
 
     /// The mutating phase. Says whether the object changed.
@@ -72,6 +107,7 @@ impl Admission {
         old: Option<&Value>,
         notes: &Notes,
     ) -> Result<bool, Status> {
+        self.check_known(HookKind::Mutating, attributes)?;
         let mut has_changed = false;
         let hooks = self.mutating.load_full();
         let mut rounds = Rounds::default();
@@ -100,6 +136,7 @@ impl Admission {
         old: Option<&Value>,
         notes: &Notes,
     ) -> Result<(), Status> {
+        self.check_known(HookKind::Validating, attributes)?;
         if let Some(pod) = new
             && self.runs_service_account(attributes)
         {
@@ -109,8 +146,27 @@ impl Admission {
             })
             .await?;
         }
+        if let (Some(new), Some(old)) = (new, old)
+            && self.runs_resize(attributes)
+        {
+            let asked = resize::validate(&*self.dispatcher.world, new, old);
+            self.measured(Plugin::PersistentVolumeClaimResize, "validate", attributes, asked).await?;
+        }
         let hooks = self.validating.load_full();
         self.dispatcher.validate(&hooks, Subject { attributes, new, old, notes }).await
+    }
+
+    /// The built-in plugins of the validating phase that must know what the caller may do besides, and what upstream's
+    /// registry asks of that kind.
+    pub fn check_rights(
+        &self,
+        attributes: &Attributes<'_>,
+        new: &Value,
+        old: Option<&Value>,
+        rights: &Rights<'_>,
+    ) -> Result<(), Status> {
+        certificates::check(&self.plugins, attributes, new, old, rights)?;
+        claims::check(attributes, new, old, rights)
     }
 
     /// The built-in plugins of the mutating phase. NamespaceLifecycle is the registry's, which has the namespaces.
@@ -137,6 +193,10 @@ impl Admission {
         let took = clock.monotonic().saturating_sub(started).as_secs_f64();
         self.dispatcher.observe.plugin(plugin.name(), step, attributes.operation, result.is_err(), took);
         result
+    }
+
+    fn runs_resize(&self, attributes: &Attributes<'_>) -> bool {
+        resize::is_about(attributes) && self.plugins.has(Plugin::PersistentVolumeClaimResize)
     }
 
     fn runs_service_account(&self, attributes: &Attributes<'_>) -> bool {

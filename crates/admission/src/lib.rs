@@ -6,12 +6,17 @@
 //! Start reading at [`chain`].
 
 pub mod attributes;
+mod certificates;
 pub mod chain;
+mod claims;
 mod dispatch;
+pub mod guards;
 mod hook;
 mod notes;
 pub mod plugins;
+mod resize;
 mod review;
+mod rights;
 mod rule;
 mod selector;
 mod service_account;
@@ -24,6 +29,7 @@ pub use chain::Admission;
 pub use hook::{Hook, HookKind};
 pub use notes::{Notes, limited};
 pub use plugins::{Plugin, PluginError, Plugins};
+pub use rights::Rights;
 
 /// What admission must know about the rest of the cluster.
 pub trait World: Send + Sync + 'static {
@@ -34,6 +40,9 @@ pub trait World: Send + Sync + 'static {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Value>, Status>>;
+
+    /// A StorageClass; `None` if it is not there, surely.
+    fn storage_class<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Value>, Status>>;
 
     /// An object of this resource in another version. For custom resources this may ask another webhook.
     fn convert<'a>(

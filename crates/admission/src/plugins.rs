@@ -9,6 +9,16 @@ pub enum Plugin {
     NamespaceLifecycle,
     /// Pods run as a service account and get its token.
     ServiceAccount,
+    /// Only bound claims grow, and only if their storage class lets them.
+    PersistentVolumeClaimResize,
+    /// Who approves a certificate may approve for its signer.
+    CertificateApproval,
+    /// Who signs a certificate may sign for its signer.
+    CertificateSigning,
+    /// Who says which authorities a signer has may say it for that signer.
+    ClusterTrustBundleAttest,
+    /// Nobody becomes an administrator by a client certificate.
+    CertificateSubjectRestriction,
     /// Webhooks that change objects.
     MutatingAdmissionWebhook,
     /// Webhooks that refuse objects.
@@ -17,9 +27,14 @@ pub enum Plugin {
 
 impl Plugin {
     /// All of them; all are on by default.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 9] = [
         Self::NamespaceLifecycle,
         Self::ServiceAccount,
+        Self::PersistentVolumeClaimResize,
+        Self::CertificateApproval,
+        Self::CertificateSigning,
+        Self::ClusterTrustBundleAttest,
+        Self::CertificateSubjectRestriction,
         Self::MutatingAdmissionWebhook,
         Self::ValidatingAdmissionWebhook,
     ];
@@ -29,6 +44,11 @@ impl Plugin {
         match self {
             Self::NamespaceLifecycle => "NamespaceLifecycle",
             Self::ServiceAccount => "ServiceAccount",
+            Self::PersistentVolumeClaimResize => "PersistentVolumeClaimResize",
+            Self::CertificateApproval => "CertificateApproval",
+            Self::CertificateSigning => "CertificateSigning",
+            Self::ClusterTrustBundleAttest => "ClusterTrustBundleAttest",
+            Self::CertificateSubjectRestriction => "CertificateSubjectRestriction",
             Self::MutatingAdmissionWebhook => "MutatingAdmissionWebhook",
             Self::ValidatingAdmissionWebhook => "ValidatingAdmissionWebhook",
         }
@@ -36,14 +56,10 @@ impl Plugin {
 }
 
 /// What kube-apiserver has and this server does not.
-const ELSEWHERE: [&str; 33] = [
+const ELSEWHERE: [&str; 32] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
-    "CertificateApproval",
-    "CertificateSigning",
-    "CertificateSubjectRestriction",
-    "ClusterTrustBundleAttest",
     "DefaultIngressClass",
     "DefaultStorageClass",
     "DefaultTolerationSeconds",
@@ -51,6 +67,7 @@ const ELSEWHERE: [&str; 33] = [
     "EventRateLimit",
     "ExtendedResourceToleration",
     "ImagePolicyWebhook",
+    "JobValidation",
     "LimitPodHardAntiAffinityTopology",
     "LimitRanger",
     "MutatingAdmissionPolicy",
@@ -59,8 +76,10 @@ const ELSEWHERE: [&str; 33] = [
     "NodeDeclaredFeatureValidator",
     "NodeRestriction",
     "OwnerReferencesPermissionEnforcement",
-    "PersistentVolumeClaimResize",
+    "PodGroupProtection",
+    "PodGroupWorkloadExists",
     "PodNodeSelector",
+    "PodResizeValidator",
     "PodSecurity",
     "PodTolerationRestriction",
     "PodTopologyLabels",
@@ -90,8 +109,8 @@ pub enum PluginError {
     /// kube-apiserver has it.
     #[error(
         "enable-admission-plugins plugin {0:?} is not available in this build, and nothing would enforce what it \
-         enforces; there are MutatingAdmissionWebhook, NamespaceLifecycle, ServiceAccount and \
-         ValidatingAdmissionWebhook"
+         enforces; there are {there_are}",
+        there_are = there_are()
     )]
     Unavailable(String),
     /// Both on and off.
@@ -130,6 +149,16 @@ impl Plugins {
     /// Whether this one is on.
     pub fn has(&self, plugin: Plugin) -> bool {
         self.0.contains(&plugin)
+    }
+}
+
+/// The names of all plugins of this server, for people.
+fn there_are() -> String {
+    let mut names = Plugin::ALL.map(Plugin::name);
+    names.sort_unstable();
+    match names.split_last() {
+        Some((last, before)) => format!("{} and {last}", before.join(", ")),
+        None => String::new(),
     }
 }
 

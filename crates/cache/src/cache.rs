@@ -2,24 +2,23 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use store::{ReadError, Revision, SharedClock, SharedStore};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::Semaphore;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 
 use crate::{
-    AddError, Behind, CacheConfig, Collection, CollectionSpec, StartError,
+    AddError, Behind, CacheConfig, Closed, Collection, CollectionSpec, StartError,
     catch_up::{Asker, Questions},
-    feed::{Add, Feed, install},
+    feed::{Feed, install},
     load::load,
+    open::{Around, Load, MAX_LOADS, Opening, Swap},
     progress::Progress,
     routes::Routes,
 };
-
-/// How many collections may wait to be added.
-const MAX_ADDS: usize = 16;
 
 /// Serves reads of one store from memory. Cheap to clone; when the last clone goes, its tasks end.
 #[derive(Clone)]
@@ -27,12 +26,25 @@ pub struct Cache {
     routes: Arc<Routes>,
     progress: Arc<Progress>,
     questions: Arc<Questions>,
-    adds: mpsc::Sender<Add>,
+    loads: Arc<Mutex<BTreeMap<String, Load>>>,
+    turns: Arc<Semaphore>,
+    store: SharedStore,
     config: Arc<CacheConfig>,
     clock: SharedClock,
     tasks: TaskTracker,
     cancel: CancellationToken,
     _cancel_when_dropped: Arc<DropGuard>,
+}
+
+/// Held by the tasks: a cache whose tasks panicked answers nothing any more.
+struct Guard(Arc<Progress>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a task of the cache panicked; see the log");
+        }
+    }
 }
 
 impl Cache {
@@ -52,8 +64,11 @@ impl Cache {
         let routes = Arc::new(Routes::new(config.root.clone()));
         let progress = Arc::new(Progress::new(Arc::clone(&clock)));
         for spec in specs {
-            routes.check(&spec).map_err(|why| StartError::BadPrefix { prefix: spec.prefix.clone(), why })?;
-            routes.insert(Arc::new(Collection::new(spec, &config, Arc::clone(&progress))));
+            let prefix = spec.prefix.clone();
+            let inserted = routes.check(&spec).and_then(|()| {
+                routes.insert(Arc::new(Collection::new(spec, &config, Arc::clone(&progress))))
+            });
+            inserted.map_err(|why| StartError::BadPrefix { prefix, why })?;
         }
         install(load(&store, &config.root, config.page, &routes).await?, &routes, &progress);
         Ok(Self::follow(store, clock, config, routes, progress))
@@ -67,7 +82,6 @@ impl Cache {
         routes: Arc<Routes>,
         progress: Arc<Progress>,
     ) -> Cache {
-        let (adds, receiver) = mpsc::channel(MAX_ADDS);
         let questions = Arc::new(Questions::new());
         let feed = Feed {
             store: store.clone(),
@@ -75,22 +89,42 @@ impl Cache {
             config: config.clone(),
             routes: Arc::clone(&routes),
             progress: Arc::clone(&progress),
-            adds: receiver,
         };
         let asker = Asker {
-            store,
+            store: store.clone(),
             clock: Arc::clone(&clock),
             timeout: config.timeout,
             progress: Arc::clone(&progress),
             questions: Arc::clone(&questions),
         };
         let (tasks, cancel) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(cancel.clone().run_until_cancelled_owned(feed.run()));
-        tasks.spawn(cancel.clone().run_until_cancelled_owned(asker.run()));
+        let guards = [Guard(Arc::clone(&progress)), Guard(Arc::clone(&progress))];
+        let [feeding, asking] = guards;
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(async move {
+            let _guard = feeding;
+            feed.run().await;
+        }));
+        tasks.spawn(cancel.clone().run_until_cancelled_owned(async move {
+            let _guard = asking;
+            asker.run().await;
+        }));
         tasks.close();
         let guard = Arc::new(cancel.clone().drop_guard());
         let config = Arc::new(config);
-        Cache { routes, progress, questions, adds, config, clock, tasks, cancel, _cancel_when_dropped: guard }
+        let (loads, turns) = (Arc::default(), Arc::new(Semaphore::new(MAX_LOADS)));
+        Cache {
+            routes,
+            progress,
+            questions,
+            loads,
+            turns,
+            store,
+            config,
+            clock,
+            tasks,
+            cancel,
+            _cancel_when_dropped: guard,
+        }
     }
 
     /// The collection at this prefix.
@@ -98,26 +132,64 @@ impl Cache {
         self.routes.get(prefix)
     }
 
-    /// Lists and follows one more collection.
-    pub async fn add(&self, spec: CollectionSpec) -> Result<Arc<Collection>, AddError> {
-        let (reply, added) = oneshot::channel();
-        let not_live = || AddError::NotLive(self.health().err().unwrap_or_else(|| "no connection".into()));
-        let added = async {
-            self.adds.send(Add { spec, reply }).await.map_err(|_| not_live())?;
-            added.await.map_err(|_| not_live())?
-        };
-        tokio::select! {
-            added = added => added,
-            // The feed gives up first on a list that takes too long; this is for a feed that is not connected.
-            () = self.clock.sleep(self.config.timeout * 2) => Err(not_live()),
+    /// Loads a collection beside the one that there may be at its prefix, which answers meanwhile. Once everything is
+    /// loaded `swap` is called, to end with [`Swap::finish`]. `order` says which of two collections with the same prefix
+    /// is the right one: the greater. Nothing is loaded if there is one like it already, or one with a greater order is
+    /// loaded.
+    pub fn open(
+        &self,
+        spec: CollectionSpec,
+        order: Revision,
+        swap: impl FnOnce(Swap) + Send + 'static,
+    ) -> Result<Opening, AddError> {
+        let bad = |why| AddError::BadPrefix { prefix: spec.prefix.clone(), why };
+        self.routes.check(&spec).map_err(bad)?;
+        self.failure().map_err(AddError::NotLive)?;
+        let mut loads = self.loads.lock();
+        if let Some(load) = loads.get(&spec.prefix).filter(|it| !it.is_over()) {
+            if load.serves(&spec, order) {
+                return Ok(load.opening());
+            }
+            load.cancel();
         }
+        if let Some(current) = self.routes.get(&spec.prefix).filter(|it| *it.spec() == spec) {
+            return Ok(Opening::done(current));
+        }
+        let (load, loader) = Load::new(spec.clone(), order);
+        let opening = load.opening();
+        loads.insert(spec.prefix.clone(), load);
+        let around = Around {
+            store: self.store.clone(),
+            clock: Arc::clone(&self.clock),
+            config: Arc::clone(&self.config),
+            routes: Arc::clone(&self.routes),
+            progress: Arc::clone(&self.progress),
+            turns: Arc::clone(&self.turns),
+        };
+        let under_way = Arc::clone(&self.loads);
+        let load = async move {
+            around.run(loader, spec, swap).await;
+            // What came of it is kept by those who wait for it alone: it would keep a collection that is long gone.
+            under_way.lock().retain(|_, it| !it.is_over());
+        };
+        self.tasks.spawn(self.cancel.clone().run_until_cancelled_owned(load));
+        Ok(opening)
     }
 
-    /// Forgets a collection and ends its watchers.
+    /// Loads a collection and waits until it answers.
+    pub async fn add(&self, spec: CollectionSpec) -> Result<Arc<Collection>, AddError> {
+        let finish = |swap: Swap| {
+            swap.finish();
+        };
+        self.open(spec, self.applied(), finish)?.wait().await
+    }
+
+    /// Forgets a collection, also one that is being loaded, and ends its watchers.
     pub fn remove(&self, prefix: &str) {
-        if let Some(collection) = self.routes.remove(prefix) {
-            collection.close();
+        if let Some(load) = self.loads.lock().remove(prefix) {
+            load.cancel();
         }
+        self.routes.remove(prefix);
     }
 
     /// Everything up to this revision is in the collections.
@@ -153,6 +225,11 @@ impl Cache {
         self.progress.health(self.config.grace)
     }
 
+    /// Whether the cache has failed for good, or was stopped.
+    pub fn is_failed(&self) -> bool {
+        self.failure().is_err()
+    }
+
     /// Returns the reason once the cache has failed for good, after which only a new one helps.
     pub async fn failed(&self) -> String {
         self.progress.failed().await
@@ -165,7 +242,15 @@ impl Cache {
 
     /// All values that cannot be served, and why.
     pub fn unreadable(&self) -> Vec<(store::Key, String)> {
-        self.routes.all().iter().flat_map(|it| it.unreadable()).collect()
+        loop {
+            let named: Result<Vec<_>, Closed> = self.routes.all().iter().map(|it| it.unreadable()).collect();
+            match named {
+                Ok(named) => return named.into_iter().flatten().collect(),
+                Err(Closed) if self.failure().is_err() => return Vec::new(),
+                // It was closed in between: another one is in its place, or none.
+                Err(Closed) => {}
+            }
+        }
     }
 
     /// Ends the tasks and all watchers. Reads fail from now on.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use store::{Key, Revision};
 
-use crate::Item;
+use crate::{Item, Unreadable};
 
 /// What a watch event says happened, from the point of view of one watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ impl EventType {
     }
 }
 
-/// One change. At least one of `before` and `after` is there.
+/// One change. At least one of `before`, `after` and `undecodable` is there.
 #[derive(Debug)]
 pub struct Change {
     /// When it happened.
@@ -38,6 +38,8 @@ pub struct Change {
     pub before: Option<Arc<Item>>,
     /// The object after; nothing if it was removed, or became unreadable.
     pub after: Option<Arc<Item>>,
+    /// There if a value came or went that cannot be served: what happened cannot be told.
+    pub undecodable: Option<(Key, Unreadable)>,
     frames: [OnceLock<Bytes>; 3],
     /// Frames in other versions than the stored one: at most one per type and version that somebody watches.
     converted: Mutex<Vec<(EventType, Box<str>, Bytes)>>,
@@ -51,14 +53,29 @@ impl Change {
             revision,
             before,
             after,
+            undecodable: None,
             frames: Default::default(),
             converted: Mutex::default(),
         })
     }
 
+    /// A value that cannot be served came or went.
+    pub(crate) fn undecodable(
+        revision: Revision,
+        key: Key,
+        before: Option<Arc<Item>>,
+        why: Unreadable,
+    ) -> Self {
+        let (frames, converted) = (Default::default(), Mutex::default());
+        Self { revision, before, after: None, undecodable: Some((key, why)), frames, converted }
+    }
+
     /// The key of the object.
     pub fn key(&self) -> &Key {
-        self.either(EventType::Added).key()
+        match &self.undecodable {
+            Some((key, _)) => key,
+            None => self.either(EventType::Added).key(),
+        }
     }
 
     /// The event for a watcher that sees every object of the collection.
@@ -108,7 +125,8 @@ impl Change {
 
     /// What the change costs while it is remembered: the object, and a frame of it.
     pub(crate) fn cost(&self) -> usize {
-        size_of::<Self>() + 2 * self.either(self.event()).text().len()
+        let object = self.after.as_ref().or(self.before.as_ref());
+        size_of::<Self>() + 2 * object.map_or(0, |it| it.text().len())
     }
 
     fn make_frame(&self, event: EventType) -> Bytes {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use store::{ReadError, Revision};
+use store::{Key, ReadError, Revision};
+
+use crate::{Unread, Unreadable};
 
 /// One kind of objects: where they are, and which of their fields can be selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,12 +113,49 @@ pub enum AddError {
         /// What is wrong with it.
         why: String,
     },
-    /// The objects could not be listed.
-    #[error("the objects could not be listed")]
-    List(#[from] ReadError),
-    /// The cache has failed, was stopped, or has no connection to the store.
+    /// The cache has failed or was stopped.
     #[error("the cache does not follow its store: {0}")]
     NotLive(String),
+    /// It was removed before it was there, or another one is loaded for its prefix instead.
+    #[error("the collection is not wanted any more")]
+    Unwanted,
+}
+
+/// The collection was replaced or removed, or is not loaded yet: whoever has it asks for the kind again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the collection is closed")]
+pub struct Closed;
+
+/// Why an object cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GetError {
+    /// The collection does not answer.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// There is a value that cannot be served.
+    #[error("{0}")]
+    Undecodable(Unreadable),
+}
+
+/// Why a watch does not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// The collection does not answer.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// What happened since is not remembered.
+    #[error(transparent)]
+    Expired(#[from] Expired),
+}
+
+/// Values that cannot be served stand among what is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{n_keys} stored values cannot be served")]
+pub struct Undecodable {
+    /// The first of them, in key order.
+    pub first: Vec<(Key, Unread)>,
+    /// How many there are.
+    pub n_keys: usize,
 }
 
 /// The cache has not come as far as the wanted revision in time.

@@ -5,19 +5,19 @@
 //! from there; after a compaction list everything anew, which ends all watchers. A store whose revision
 //! went back ends the feed: nothing in memory can be trusted then.
 //!
-//! Collections are added here too, between two batches, so that no event can be missed or doubled.
+//! Collections come and go between two chunks of events (see [`crate::routes`]), and are loaded beside (see
+//! [`crate::open`]): the feed waits for neither.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
-use store::{Batch, Event, Events, Range, ReadAt, ReadError, SharedClock, SharedStore, Store, WatchError};
-use tokio::sync::{mpsc, oneshot};
-use tracing::{error, info, warn};
+use store::{Batch, Event, Events, Range, ReadError, SharedClock, SharedStore, Store, WatchError};
+use tracing::{error, warn};
 
 use crate::{
-    AddError, CacheConfig, Collection, CollectionSpec,
+    CacheConfig, Collection,
     collection::Prepared,
-    load::{Loaded, load, load_one},
+    load::{Loaded, load},
     progress::Progress,
     routes::Routes,
 };
@@ -25,11 +25,8 @@ use crate::{
 /// At least this many events are applied before readers see any of them, unless there are no more.
 const CHUNK: usize = 256;
 
-/// What the feed is asked to do between two batches.
-pub(crate) struct Add {
-    pub(crate) spec: CollectionSpec,
-    pub(crate) reply: oneshot::Sender<Result<Arc<Collection>, AddError>>,
-}
+/// How often everything is listed anew because collections came or went meanwhile.
+const MAX_RELOADS: usize = 5;
 
 /// The task. When it ends, also by a panic or before it began, readers and watchers are told.
 pub(crate) struct Feed {
@@ -38,7 +35,6 @@ pub(crate) struct Feed {
     pub(crate) config: CacheConfig,
     pub(crate) routes: Arc<Routes>,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) adds: mpsc::Receiver<Add>,
 }
 
 impl Feed {
@@ -100,10 +96,6 @@ impl Feed {
                     Ok(batch) => self.apply(batch).await,
                     Err(error) => return (error, is_settled),
                 },
-                Some(add) = self.adds.recv() => {
-                    self.add(add).await;
-                    continue;
-                }
                 () = &mut settled, if !is_settled => {}
             }
             is_settled = true;
@@ -134,78 +126,60 @@ impl Feed {
     }
 
     fn apply_chunk(&self, events: Vec<Event>) {
-        let mut prepared: Vec<(Arc<Collection>, Vec<Prepared>)> = Vec::new();
-        for event in events {
-            let Some(collection) = self.routes.find(event.key().as_str()) else {
-                self.routes.unclaimed.lock().count(&event);
-                continue;
-            };
-            let event = collection.prepare(event);
-            match prepared.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &collection)) {
-                Some((_, events)) => events.push(event),
-                None => prepared.push((collection, vec![event])),
+        self.routes.with_seats(|find| {
+            let mut prepared: Vec<(Arc<Collection>, Vec<Prepared>)> = Vec::new();
+            for event in events {
+                let seat = find(event.key().as_str());
+                if seat.as_ref().is_none_or(|it| !it.is_claimed) {
+                    self.routes.unclaimed.lock().count(&event);
+                }
+                for collection in seat.into_iter().flat_map(|it| it.fed) {
+                    let event = collection.prepare(event.clone());
+                    match prepared.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &collection)) {
+                        Some((_, events)) => events.push(event),
+                        None => prepared.push((collection, vec![event])),
+                    }
+                }
             }
-        }
-        for (collection, events) in prepared {
-            collection.apply(events);
-        }
+            for (collection, events) in prepared {
+                collection.apply(events);
+            }
+        });
     }
 
     /// Lists everything anew. All watchers end, because what happened in between is not known.
     async fn reload(&self) -> Result<(), WatchError> {
-        let loaded = load(&self.store, &self.config.root, self.config.page, &self.routes).await;
-        let loaded = loaded.map_err(|error| WatchError::Interrupted(error.to_string()))?;
-        let seen = self.progress.applied();
-        if loaded.revision < seen {
-            return Err(WatchError::WentBack { seen, now: loaded.revision });
+        for _ in 0..MAX_RELOADS {
+            let loaded = load(&self.store, &self.config.root, self.config.page, &self.routes).await;
+            let loaded = loaded.map_err(|error| WatchError::Interrupted(error.to_string()))?;
+            let seen = self.progress.applied();
+            if loaded.revision < seen {
+                return Err(WatchError::WentBack { seen, now: loaded.revision });
+            }
+            if install(loaded, &self.routes, &self.progress) {
+                return Ok(());
+            }
         }
-        install(loaded, &self.routes, &self.progress);
-        Ok(())
-    }
-
-    async fn add(&self, Add { spec, reply }: Add) {
-        // Who asked may have stopped waiting, and must not find a collection later that nobody owns.
-        if reply.is_closed() {
-            return;
-        }
-        let added = tokio::select! {
-            added = self.try_add(spec) => added,
-            () = self.clock.sleep(self.config.timeout) => Err(AddError::List(timed_out(self.config.timeout))),
-        };
-        if let Err(Ok(unwanted)) = reply.send(added) {
-            self.routes.remove(&unwanted.spec().prefix);
-        }
-    }
-
-    async fn try_add(&self, spec: CollectionSpec) -> Result<Arc<Collection>, AddError> {
-        let bad = |why| AddError::BadPrefix { prefix: spec.prefix.clone(), why };
-        self.routes.check(&spec).map_err(bad)?;
-        let collection = Arc::new(Collection::new(spec, &self.config, Arc::clone(&self.progress)));
-        // Exactly what the feed has applied. If that is compacted, something newer, and the collection
-        // passes over the events that it already has.
-        let at = ReadAt::Revision(self.progress.applied());
-        let (contents, revision) = load_one(&self.store, &collection, at, self.config.page).await?;
-        self.routes.unclaimed.lock().subtract(&collection.spec().prefix, contents.n_keys());
-        collection.replace(contents, revision);
-        self.routes.insert(Arc::clone(&collection));
-        info!(prefix = collection.spec().prefix, n_objects = collection.len(), "a collection was added");
-        Ok(collection)
+        Err(WatchError::Interrupted("collections come and go faster than they can be listed".into()))
     }
 }
 
-/// Puts what was listed into the collections.
-pub(crate) fn install(loaded: Loaded, routes: &Routes, progress: &Progress) {
-    let Loaded { revision, collections, unclaimed } = loaded;
-    for (collection, contents) in collections {
-        // One line a collection: a store that was written by something else would fill the log.
-        if let Some((key, why)) = contents.unreadable().next() {
-            let n_unreadable = contents.unreadable().count();
-            warn!(n_unreadable, first = %key, %why, "stored values cannot be served");
+/// Puts what was listed into the collections, if they are still the same ones: another would have missed what happened
+/// between what it was loaded from and the list.
+pub(crate) fn install(loaded: Loaded, routes: &Routes, progress: &Progress) -> bool {
+    let Loaded { revision, collections, fed, unclaimed } = loaded;
+    routes.if_unchanged(&fed, || {
+        for (collection, contents) in collections {
+            // One line a collection: a store that was written by something else would fill the log.
+            if let Some((key, unread)) = contents.unreadable().get_min() {
+                let n_unreadable = contents.unreadable().len();
+                warn!(n_unreadable, first = %key, why = %unread.why, "stored values cannot be served");
+            }
+            collection.replace(contents, revision);
         }
-        collection.replace(contents, revision);
-    }
-    *routes.unclaimed.lock() = unclaimed;
-    progress.publish(revision);
+        *routes.unclaimed.lock() = unclaimed;
+        progress.publish(revision);
+    })
 }
 
 pub(crate) fn timed_out(timeout: Duration) -> ReadError {
@@ -220,7 +194,7 @@ async fn next(events: &mut Events) -> Result<Batch, WatchError> {
 impl Drop for Feed {
     fn drop(&mut self) {
         self.progress.fail("the cache was stopped");
-        for collection in self.routes.all() {
+        for (collection, _) in self.routes.fed() {
             collection.close();
         }
     }

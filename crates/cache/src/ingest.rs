@@ -270,11 +270,8 @@ fn build(
     {
         return Err(Unreadable::UnknownVersion(interner.intern(&api_version)));
     }
-    let uid = last(&form.metadata, "uid").and_then(text_of).map_or_else(Span::default, |it| index.span(it));
     let deleting = last(&form.metadata, "deletionTimestamp");
-    let mut spans = Vec::new();
-    index.fields(&spec.fields, top, &mut spans)?;
-    index.labels(last(&form.metadata, "labels"), &mut spans)?;
+    let (spans, uid) = index.all(spec, top, &form.metadata)?;
     let rare = Rare { lease: entry.lease, extra: index.extra.into() };
     let (namespace_at, name_at) = names_at(spec, &entry.key);
     Ok(Item {
@@ -291,6 +288,29 @@ fn build(
         name_at,
         is_deleting: !matches!(deleting, None | Some("null" | "\"\"")),
         text: served.into(),
+    })
+}
+
+/// The same item with the fields of another collection of the same prefix. The text is shared, not copied.
+pub(crate) fn reindex(spec: &CollectionSpec, item: &Item) -> Result<Item, Unreadable> {
+    let text = str::from_utf8(&item.text).map_err(|_| Unreadable::NotText)?;
+    let top = members(text)?;
+    let metadata = members(last(&top, "metadata").unwrap_or("{}"))?;
+    let mut index = Index { text, cut: 0, shift: 0, served: text.len(), extra: String::new() };
+    let (spans, uid) = index.all(spec, &top, &metadata)?;
+    let rare = Rare { lease: item.lease(), extra: index.extra.into() };
+    let (namespace_at, name_at) = names_at(spec, &item.key);
+    Ok(Item {
+        key: item.key.clone(),
+        storage_version: item.storage_version.clone(),
+        text: item.text.clone(),
+        rare: (rare.lease.is_some() || !rare.extra.is_empty()).then(|| Box::new(rare)),
+        spans: spans.into(),
+        n_fields: small(spec.fields.len()),
+        uid,
+        namespace_at,
+        name_at,
+        ..*item
     })
 }
 
@@ -317,6 +337,20 @@ struct Index<'t> {
 }
 
 impl<'t> Index<'t> {
+    /// The fields and labels, and the uid.
+    fn all(
+        &mut self,
+        spec: &CollectionSpec,
+        top: &[Member<'t>],
+        metadata: &[Member<'t>],
+    ) -> Result<(Vec<Span>, Span), Unreadable> {
+        let uid = last(metadata, "uid").and_then(text_of).map_or_else(Span::default, |it| self.span(it));
+        let mut spans = Vec::new();
+        self.fields(&spec.fields, top, &mut spans)?;
+        self.labels(last(metadata, "labels"), &mut spans)?;
+        Ok((spans, uid))
+    }
+
     fn span(&mut self, part: Cow<'t, str>) -> Span {
         let len = small(part.len());
         if len == 0 {

@@ -13,7 +13,11 @@
 //! [`Cache::wait_for`]; both fail when the cache has failed, so every read begins with one of them (or
 //! with [`Cache::health`]). Then [`Collection::get`], [`Collection::snapshot`] or [`Collection::watch`].
 //!
+//! Collections come, are replaced and go while all of this goes on; see [`open`].
+//!
 //! # Guarantees
+//! - A collection that is not complete, or was replaced or removed, answers nobody ([`Closed`]).
+//! - Whoever reads a range with a value in it that cannot be served gets an error, not less than there is.
 //! - A snapshot of revision R holds everything up to R and nothing later; a watch from R yields every
 //!   later change of the collection, once and in order, or ends.
 //! - A watcher never makes the cache hold more than its bounded history: who falls behind is ended.
@@ -28,6 +32,7 @@ mod feed;
 pub mod ingest;
 pub mod item;
 mod load;
+pub mod open;
 mod progress;
 mod ring;
 mod routes;
@@ -36,9 +41,13 @@ pub mod watcher;
 
 pub use cache::Cache;
 pub use change::{Change, EventType};
-pub use collection::Collection;
-pub use config::{AddError, Behind, CacheConfig, CollectionSpec, Expired, FieldSpec, StartError};
+pub use collection::{Collection, Unread};
+pub use config::{
+    AddError, Behind, CacheConfig, Closed, CollectionSpec, Expired, FieldSpec, GetError, StartError,
+    Undecodable, WatchError,
+};
 pub use ingest::Unreadable;
 pub use item::{Item, Labels};
+pub use open::{Opening, Swap};
 pub use snapshot::Snapshot;
 pub use watcher::{Step, Watcher};

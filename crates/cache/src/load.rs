@@ -1,6 +1,6 @@
-//! Reads a whole range of the store, page by page, all as of one revision.
+//! Reads everything under the root, all as of one revision: when the cache starts, and after history was lost.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
 use store::{Entry, Place, Portion, Range, ReadAt, ReadError, Revision, SharedStore, Store};
 use tokio_util::task::AbortOnDropHandle;
@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     Collection,
     collection::Contents,
-    routes::{Routes, Unclaimed},
+    routes::{Fed, Routes, Unclaimed},
 };
 
 /// How often a list begins anew because its revision was compacted while it was read.
@@ -18,10 +18,12 @@ const MAX_ATTEMPTS: usize = 5;
 pub(crate) struct Loaded {
     pub(crate) revision: Revision,
     pub(crate) collections: Vec<(Arc<Collection>, Contents)>,
+    /// All that were fed when the list began.
+    pub(crate) fed: Vec<Fed>,
     pub(crate) unclaimed: Unclaimed,
 }
 
-/// Lists everything under the root and sorts it into the collections there are.
+/// Lists everything under the root and sorts it into the collections that are fed.
 pub(crate) async fn load(
     store: &SharedStore,
     root: &str,
@@ -30,25 +32,34 @@ pub(crate) async fn load(
 ) -> Result<Loaded, ReadError> {
     let mut attempt = 1;
     loop {
-        let mut loading: BTreeMap<String, (Arc<Collection>, Contents)> = routes
-            .all()
-            .into_iter()
-            .map(|it| (it.spec().prefix.clone(), (it, Contents::default())))
-            .collect();
+        let fed = routes.fed();
+        let mut loading: BTreeMap<String, Seat> = BTreeMap::new();
+        for (collection, is_current) in &fed {
+            let seat = loading.entry(collection.spec().prefix.clone()).or_default();
+            seat.is_claimed |= is_current;
+            seat.collections.push((Arc::clone(collection), Contents::default()));
+        }
         let mut unclaimed = Unclaimed::default();
         let visit = |entry: Entry| {
-            let found = routes.find(entry.key.as_str());
-            match found.and_then(|it| loading.get_mut(&it.spec().prefix)) {
-                Some((collection, contents)) => {
-                    let value = collection.read(&entry);
-                    contents.put(entry.key, value);
-                }
-                None => unclaimed.add(entry.key.as_str(), 1),
+            let behind = loading
+                .range_mut::<str, _>((Bound::Unbounded, Bound::Included(entry.key.as_str())))
+                .next_back();
+            let seat = behind.filter(|(prefix, _)| entry.key.as_str().starts_with(prefix.as_str()));
+            let Some((_, seat)) = seat else {
+                unclaimed.add(entry.key.as_str(), 1);
+                return;
+            };
+            if !seat.is_claimed {
+                unclaimed.add(entry.key.as_str(), 1);
+            }
+            for (collection, contents) in &mut seat.collections {
+                contents.put(entry.key.clone(), entry.modified, collection.read(&entry));
             }
         };
         match scan_all(store, &Range::prefix(root), page, visit).await {
             Ok(revision) => {
-                return Ok(Loaded { revision, collections: loading.into_values().collect(), unclaimed });
+                let collections = loading.into_values().flat_map(|it| it.collections).collect();
+                return Ok(Loaded { revision, collections, fed, unclaimed });
             }
             Err(ReadError::Compacted { .. }) if attempt < MAX_ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),
@@ -56,30 +67,11 @@ pub(crate) async fn load(
     }
 }
 
-/// Lists what belongs to one collection: at `at`, or, if that is compacted, at the newest revision.
-pub(crate) async fn load_one(
-    store: &SharedStore,
-    collection: &Collection,
-    mut at: ReadAt,
-    page: usize,
-) -> Result<(Contents, Revision), ReadError> {
-    let range = Range::prefix(&collection.spec().prefix);
-    let mut attempt = 1;
-    loop {
-        let mut contents = Contents::default();
-        let visit = |entry: Entry| {
-            let value = collection.read(&entry);
-            contents.put(entry.key, value);
-        };
-        match read_all(store, &range, at, page, visit).await {
-            Ok(revision) => return Ok((contents, revision)),
-            Err(ReadError::Compacted { .. }) if attempt < MAX_ATTEMPTS => {
-                at = ReadAt::Latest;
-                attempt += 1;
-            }
-            Err(error) => return Err(error),
-        }
-    }
+/// What the entries of one prefix are put into.
+#[derive(Default)]
+struct Seat {
+    collections: Vec<(Arc<Collection>, Contents)>,
+    is_claimed: bool,
 }
 
 /// Calls `visit` with every entry of the range as of the newest revision, which is returned. In no particular order;
@@ -105,29 +97,6 @@ async fn scan_all(
         };
         reading = read(ReadAt::Revision(revision), Some(next));
         entries.into_iter().for_each(&mut visit);
-        // Reading values takes time; other tasks get their turn.
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Calls `visit` with every entry of the range in key order as of one revision, which is returned.
-async fn read_all(
-    store: &SharedStore,
-    range: &Range,
-    mut at: ReadAt,
-    page: usize,
-    mut visit: impl FnMut(Entry),
-) -> Result<Revision, ReadError> {
-    let mut rest = range.clone();
-    loop {
-        let page = store.list(&rest, at, page.max(1)).await?;
-        let last = page.entries.last().map(|it| it.key.clone());
-        page.entries.into_iter().for_each(&mut visit);
-        match last {
-            Some(last) if page.remaining > 0 => rest = range.after(&last),
-            _ => return Ok(page.revision),
-        }
-        at = ReadAt::Revision(page.revision);
         // Reading values takes time; other tasks get their turn.
         tokio::task::yield_now().await;
     }

@@ -1,17 +1,11 @@
 //! A reader of a collection's changes: a position in the shared history, and nothing buffered.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{fmt, sync::Arc};
 
-use store::Revision;
+use store::{Key, Revision};
 use tokio::sync::watch;
 
-use crate::{Change, Collection, Expired};
+use crate::{Change, Closed, Collection, Expired, Unreadable};
 
 /// What a watcher gets next.
 #[derive(Clone, Debug)]
@@ -20,6 +14,8 @@ pub enum Step {
     Event(Arc<Change>),
     /// Everything up to here has been delivered. Only after [`Watcher::request_progress`].
     Progress(Revision),
+    /// A value that cannot be served came or went in the watcher's scope: what follows would leave it out.
+    Undecodable(Key, Unreadable),
     /// The watcher fell behind, or the history was lost, or the cache ended: list again. Nothing follows.
     Ended(Expired),
 }
@@ -33,8 +29,6 @@ pub struct Watcher {
     after: Revision,
     scope: Box<str>,
     wants_progress: bool,
-    /// The greatest position that was told.
-    told: AtomicU64,
 }
 
 impl Watcher {
@@ -45,15 +39,7 @@ impl Watcher {
         after: Revision,
         scope: &str,
     ) -> Self {
-        Self {
-            collection,
-            changed,
-            cursor,
-            after,
-            scope: scope.into(),
-            wants_progress: false,
-            told: AtomicU64::new(0),
-        }
+        Self { collection, changed, cursor, after, scope: scope.into(), wants_progress: false }
     }
 
     /// Waits for the next step. Dropping the future loses nothing.
@@ -72,10 +58,14 @@ impl Watcher {
     /// The next step, if there is one without waiting. For taking several at one wake-up.
     pub fn try_next(&mut self) -> Option<Step> {
         match self.look() {
-            Ok(Some(change)) => Some(Step::Event(change)),
+            Ok(Some(change)) => Some(match &change.undecodable {
+                Some((key, why)) => Step::Undecodable(key.clone(), why.clone()),
+                None => Step::Event(change),
+            }),
             Ok(None) if self.wants_progress => {
+                let position = self.position()?;
                 self.wants_progress = false;
-                Some(Step::Progress(self.position()))
+                Some(Step::Progress(position))
             }
             Ok(None) => None,
             Err(expired) => Some(Step::Ended(expired)),
@@ -87,24 +77,23 @@ impl Watcher {
         self.wants_progress = true;
     }
 
-    /// Everything in scope up to this revision has been delivered.
-    pub fn position(&self) -> Revision {
+    /// The revision up to which everything in scope has been delivered. `None` if that is not known any more: the
+    /// watcher fell behind, or its collection is not fed any more.
+    pub fn position(&self) -> Option<Revision> {
         // Read before the state: everything up to `applied` is in the ring that is looked at later.
         let applied = self.collection.progress.applied();
         let state = self.collection.state.read();
-        let position = match state.ring.get(self.cursor) {
-            Ok(None) => applied.max(state.last),
-            Ok(Some(next)) => next.revision.previous(),
-            Err(_) => self.after,
+        state.open().ok()?;
+        let position = match state.ring.get(self.cursor).ok()? {
+            None => applied.max(state.last),
+            Some(next) => next.revision.previous(),
         };
-        // Who has fallen behind knows at least what was told before; going back would make a client see events twice.
-        let position = position.max(self.after).get();
-        Revision::new(self.told.fetch_max(position, Ordering::Relaxed).max(position))
+        Some(position.max(self.after))
     }
 
     fn look(&mut self) -> Result<Option<Arc<Change>>, Expired> {
         let state = self.collection.state.read();
-        if state.is_closed {
+        if let Err(Closed) = state.open() {
             return Err(state.ring.expired());
         }
         while let Some(change) = state.ring.get(self.cursor)? {

@@ -1,6 +1,9 @@
 //! What one server serves: the table of resources, seen from a release and its flags, with fast look-ups.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 use meta::{ApiVersion, GroupResource, GroupVersion, Release};
 
@@ -14,6 +17,46 @@ use crate::{
 pub const FIRST_RELEASE: Release = Release::v1(30);
 /// The newest release that can be emulated, and the default.
 pub const LAST_RELEASE: Release = Release::v1(36);
+
+/// Whether any release that can be emulated has a resource of this name built in, our own resources included. Servers of
+/// several releases share a store, and with it what is recorded under that name: users cannot define it.
+pub fn is_reserved(group: &str, resource: &str) -> bool {
+    built_in(group, resource).is_some()
+}
+
+/// What all releases say alike of a built-in resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Where its objects are stored; `None` if they are not.
+    pub key_prefix: Option<&'static str>,
+    /// Whether they are in namespaces.
+    pub is_namespaced: bool,
+}
+
+/// A built-in resource of any release that can be emulated, our own resources included.
+pub fn built_in(group: &str, resource: &str) -> Option<BuiltIn> {
+    static ROWS: LazyLock<HashMap<(&str, &str), BuiltIn>> = LazyLock::new(|| {
+        let rows = table::parse(table::RESOURCES).expect("the shipped table must be readable");
+        let built_in = |it: &Row<'static>| BuiltIn {
+            kind: it.kind,
+            key_prefix: it.prefix,
+            is_namespaced: it.namespaced,
+        };
+        rows.iter().map(|it| ((it.group, it.resource), built_in(it))).collect()
+    });
+    ROWS.get(&(group, resource)).copied()
+}
+
+/// The resource, of any release, that names the record of what is stored right below a prefix.
+pub fn record_at(prefix: &str) -> Option<GroupResource> {
+    static RECORDS: LazyLock<HashMap<&str, GroupResource>> = LazyLock::new(|| {
+        let rows = table::parse(table::RESOURCES).expect("the shipped table must be readable");
+        rows.iter().filter_map(|it| Some((it.prefix?, record(it)))).collect()
+    });
+    RECORDS.get(prefix).cloned()
+}
 
 /// Everything one server instance serves.
 #[derive(Clone, Debug)]
@@ -242,10 +285,25 @@ fn check_names(runtime_config: &RuntimeConfig, rows: &[Row<'_>]) -> Result<(), R
         let mut rows = rows.iter().filter(|row| row.group == &*it.group);
         rows.any(|row| row.versions.iter().any(|version| version.version == it.version.as_str()))
     };
-    match runtime_config.named_versions().find(|it| !has_version(it)) {
-        Some(version) => Err(RuntimeConfigError::UnknownVersion(version.clone())),
-        None => Ok(()),
+    if let Some(version) = runtime_config.named_versions().find(|it| !has_version(it)) {
+        return Err(RuntimeConfigError::UnknownVersion(version.clone()));
     }
+    check_own(runtime_config, rows)
+}
+
+/// Our own resources are served whatever the flag says, so it must not say otherwise. General keys such as `api/alpha`
+/// are about the resources of Kubernetes.
+fn check_own(runtime_config: &RuntimeConfig, rows: &[Row<'_>]) -> Result<(), RuntimeConfigError> {
+    for row in rows.iter().filter(|it| it.convoy) {
+        for version in &row.versions {
+            let version = GroupVersion::new(row.group, version.version);
+            if let Some(key) = runtime_config.switched_off_by_name(&version, row.resource) {
+                let resource = row.resource.to_owned();
+                return Err(RuntimeConfigError::AlwaysOn { key, version, resource });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn define(row: &Row<'_>, rows: &[Row<'_>], versions: Vec<ApiVersion>, release: Release) -> Definition {

@@ -12,6 +12,7 @@ use crate::runtime_config::parse_bool;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "named as upstream names and documents them")]
 pub enum Gate {
+    AllowUnsafeMalformedObjectDeletion,
     ApiServerIdentity,
     ClusterTrustBundle,
     CoordinatedLeaderElection,
@@ -94,6 +95,7 @@ pub enum GateError {
 /// Every gate with its name and life. To add a gate: a variant above, an entry here in the order of the variants,
 /// oldest release first. A test checks both orders.
 const TABLE: &[(Gate, &str, &[GateSpec])] = &[
+    (Gate::AllowUnsafeMalformedObjectDeletion, "AllowUnsafeMalformedObjectDeletion", &[alpha(32)]),
     (Gate::ApiServerIdentity, "APIServerIdentity", &[alpha(20), beta(26).on()]),
     (Gate::ClusterTrustBundle, "ClusterTrustBundle", &[alpha(27), beta(33)]),
     (Gate::CoordinatedLeaderElection, "CoordinatedLeaderElection", &[alpha(31), beta(33)]),

@@ -17,7 +17,9 @@ mod schemas;
 mod table;
 mod verb;
 
-pub use catalog::{Catalog, CatalogError, FIRST_RELEASE, Group, LAST_RELEASE};
+pub use catalog::{
+    BuiltIn, Catalog, CatalogError, FIRST_RELEASE, Group, LAST_RELEASE, built_in, is_reserved, record_at,
+};
 pub use definition::{Definition, Deprecation, Origin, Served, Subresource};
 pub use gates::{FeatureGates, Gate, GateError, GateSpec, Stage};
 pub use runtime_config::{RuntimeConfig, RuntimeConfigError};

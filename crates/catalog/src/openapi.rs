@@ -24,17 +24,20 @@ use crate::{Catalog, Origin, Schemas, Served, Verb};
 const COMPONENTS: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// The documents of one server. They are made when they are asked for: most are never.
+/// The documents of one server. They are made when they are asked for: most are never. Making one takes long enough that
+/// whoever serves them keeps them.
 #[derive(Debug)]
 pub struct OpenApi {
     catalog: Arc<Catalog>,
     schemas: Schemas,
+    /// The hash of this build's tables: they are long, and the same for every document.
+    table: [u8; 32],
 }
 
 impl OpenApi {
     /// For what this catalog serves.
     pub fn new(catalog: Arc<Catalog>, schemas: Schemas) -> Self {
-        Self { catalog, schemas }
+        Self { catalog, schemas, table: Sha256::digest(crate::schemas::TABLE).into() }
     }
 
     /// `/openapi/v3`: where the documents are. The address holds a hash, so that clients can keep what they have read.
@@ -77,7 +80,7 @@ impl OpenApi {
         for served in self.catalog.served().iter().filter(|it| it.group_version() == *group_version) {
             hasher.update(served.to_string());
         }
-        hasher.update(crate::schemas::TABLE);
+        hasher.update(self.table);
         hasher.finalize().iter().take(16).map(|it| format!("{it:02X}")).collect()
     }
 }

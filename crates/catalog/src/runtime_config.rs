@@ -61,6 +61,18 @@ pub enum RuntimeConfigError {
     /// A version that the group does not have.
     #[error("group version {0} that has not been registered")]
     UnknownVersion(GroupVersion),
+    /// A resource of our own that the servers cannot do without, switched off by name.
+    #[error(
+        "invalid value {key}=false: convoy needs {version} {resource} itself, and serves it in every release"
+    )]
+    AlwaysOn {
+        /// The key as it would be written.
+        key: String,
+        /// The version,
+        version: GroupVersion,
+        /// and the resource that stay on.
+        resource: String,
+    },
 }
 
 impl RuntimeConfig {
@@ -87,6 +99,17 @@ impl RuntimeConfig {
         named.sort();
         named.dedup();
         named.into_iter()
+    }
+
+    /// The key that switches a resource off by its name or by that of its version, if there is one.
+    pub fn switched_off_by_name(&self, version: &GroupVersion, resource: &str) -> Option<String> {
+        let by_resource = self.resources.get(&(version.clone(), resource.to_owned())) == Some(&false);
+        let by_version = self.versions.get(version) == Some(&false);
+        match (by_version, by_resource) {
+            (_, true) => Some(format!("{version}/{resource}")),
+            (true, false) => Some(version.to_string()),
+            (false, false) => None,
+        }
     }
 
     /// Whether to serve a resource in a version, given what default flags would do.

@@ -3,17 +3,19 @@
 //! Deliberately not here: watches (`changes.rs`). Answers are read here and not by `kube`, which would log the text of
 //! an answer that does not parse, Secrets included.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Client, core};
-use meta::Value;
+use meta::{Value, grounds, object};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use crate::error::Error;
+use crate::justify::Justified;
 
 /// A page of a list is at most this long. Objects can be large, and not every server can leave out all but metadata.
 pub(crate) const PAGE: u32 = 50;
@@ -151,6 +153,24 @@ impl Collection {
         read(&client.request_text(request).await?)
     }
 
+    /// The same, while what justifies it holds.
+    pub(crate) async fn replace_because(
+        &self,
+        client: &Client,
+        name: &str,
+        object: &Value,
+        why: &Justified,
+    ) -> Result<(), Error> {
+        let body = object.to_string().into_bytes();
+        let mut request =
+            self.request().replace(name, &PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
+        if let Some(facts) = stated(why)? {
+            request.headers_mut().insert(grounds::HEADER, facts);
+        }
+        client.request_text(request).await?;
+        Ok(())
+    }
+
     /// Asks whether the object could be written, and writes nothing.
     pub(crate) async fn dry_run(&self, client: &Client, name: &str, object: &Value) -> Result<(), Error> {
         let params = PostParams { dry_run: true, ..PostParams::default() };
@@ -160,7 +180,7 @@ impl Collection {
         Ok(())
     }
 
-    /// The same for `status`, `finalize` and the like.
+    /// The same for `status` and the like.
     pub(crate) async fn replace_subresource(
         &self,
         client: &Client,
@@ -176,13 +196,42 @@ impl Collection {
         read(&client.request_text(request).await?)
     }
 
-    /// A merge patch; what comes back is not read.
-    pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
+    /// A merge patch, while what justifies it holds; what comes back is not read.
+    pub(crate) async fn patch(
+        &self,
+        client: &Client,
+        name: &str,
+        patch: &Value,
+        why: &Justified,
+    ) -> Result<(), Error> {
         let patch = Patch::Merge(patch);
         let mut request =
             self.request().patch(name, &PatchParams::default(), &patch).map_err(kube::Error::BuildRequest)?;
         let accept = METADATA.parse().expect("the media type must be a header value");
         request.headers_mut().insert("accept", accept);
+        if let Some(facts) = stated(why)? {
+            request.headers_mut().insert(grounds::HEADER, facts);
+        }
+        client.request_text(request).await?;
+        Ok(())
+    }
+
+    /// Writes `finalize` of a namespace, which removes it with its last finalizer, while what justifies that holds.
+    pub(crate) async fn finalize(
+        &self,
+        client: &Client,
+        name: &str,
+        object: &Value,
+        why: &Justified,
+    ) -> Result<(), Error> {
+        let body = object.to_string().into_bytes();
+        let mut request = self
+            .request()
+            .replace_subresource("finalize", name, &PostParams::default(), body)
+            .map_err(kube::Error::BuildRequest)?;
+        if let Some(facts) = stated(why)? {
+            request.headers_mut().insert(grounds::HEADER, facts);
+        }
         client.request_text(request).await?;
         Ok(())
     }
@@ -224,15 +273,15 @@ impl Collection {
         Err(refusal(code, seconds, &body))
     }
 
-    /// Deletes the object if it is this one in this state.
-    pub(crate) async fn delete_exactly(
+    /// Deletes the object if it is this one in this state, while what justifies that holds.
+    pub(crate) async fn delete(
         &self,
         client: &Client,
         name: &str,
-        policy: &str,
-        uid: &str,
-        resource_version: &str,
+        exactly: Exactly<'_>,
+        why: &Justified,
     ) -> Result<(), Error> {
+        let Exactly { uid, resource_version, policy } = exactly;
         let mut request =
             self.request().delete(name, &DeleteParams::default()).map_err(kube::Error::BuildRequest)?;
         let options = json!({
@@ -240,24 +289,40 @@ impl Collection {
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
         });
         *request.body_mut() = options.to_string().into_bytes();
+        if let Some(facts) = stated(why)? {
+            request.headers_mut().insert(grounds::HEADER, facts);
+        }
         client.request_text(request).await?;
         Ok(())
     }
 
-    pub(crate) async fn delete(&self, client: &Client, name: &str) -> Result<(), Error> {
-        let request =
-            self.request().delete(name, &DeleteParams::background()).map_err(kube::Error::BuildRequest)?;
-        client.request_text(request).await?;
-        Ok(())
-    }
-
-    pub(crate) async fn delete_all(&self, client: &Client) -> Result<(), Error> {
-        let request = self
+    /// Deletes everything in the collection, as long as what justifies that holds.
+    pub(crate) async fn delete_all(&self, client: &Client, why: &Justified) -> Result<(), Error> {
+        let mut request = self
             .request()
             .delete_collection(&DeleteParams::background(), &ListParams::default())
             .map_err(kube::Error::BuildRequest)?;
+        if let Some(facts) = stated(why)? {
+            request.headers_mut().insert(grounds::HEADER, facts);
+        }
         client.request_text(request).await?;
         Ok(())
+    }
+}
+
+/// One state of one object, and what happens to its dependents when it is deleted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exactly<'a> {
+    pub(crate) uid: &'a str,
+    pub(crate) resource_version: &'a str,
+    pub(crate) policy: &'a str,
+}
+
+impl<'a> Exactly<'a> {
+    /// The object as it was read; its dependents are collected afterwards.
+    pub(crate) fn of(object: &'a Value) -> Self {
+        let (uid, resource_version) = (object::uid(object), object::resource_version(object));
+        Self { uid, resource_version, policy: "Background" }
     }
 }
 
@@ -311,6 +376,16 @@ struct PageMetadata {
 enum Ask<'a> {
     List(ListParams),
     Patch { name: &'a str, subresource: Option<&'a str>, patch: &'a Value },
+}
+
+/// The facts that justify a request, as the value of the header that states them.
+fn stated<T: FromStr>(why: &Justified) -> Result<Option<T>, Error> {
+    why.header().map(|facts| facts.parse().map_err(|_| unstated(&facts))).transpose()
+}
+
+/// A request must not go out without its grounds.
+fn unstated(facts: &str) -> Error {
+    Error::Unknown(format!("{facts:?} cannot stand in a header"))
 }
 
 /// Not every server, and no proxy, refuses with a `Status`.

@@ -8,7 +8,6 @@ mod observe;
 mod plan;
 
 use futures_util::StreamExt;
-use kube::Client;
 
 use crate::api::Collection;
 use crate::changes::{Change, Watched, changes};
@@ -24,19 +23,18 @@ const CLUSTER_ROLES: Watched =
 
 pub(crate) async fn run(ctx: Ctx) {
     let counted = ctx.counted(Controller::ClusterRoleAggregation);
-    let Ctx { client, .. } = ctx;
-    let changes = changes(&client, CLUSTER_ROLES).filter_map(|it| {
+    let changes = changes(&ctx.client, CLUSTER_ROLES).filter_map(|it| {
         // The end of a list stands for everything in it.
         let is_news = matches!(it, Change::ListEnds | Change::Applied(_) | Change::Deleted(_));
         std::future::ready(is_news.then(|| "all".to_owned()))
     });
-    work(counted, AT_ONCE, changes, |_| reconcile(client.clone())).await;
+    work(counted, AT_ONCE, changes, |_| reconcile(ctx.clone())).await;
 }
 
 /// One pass over all roles.
-async fn reconcile(client: Client) -> Result<Next, Error> {
-    let roles = observe::observe(&client).await?;
-    act::replace(&client, plan::plan(roles)).await?;
+async fn reconcile(ctx: Ctx) -> Result<Next, Error> {
+    let roles = observe::observe(&ctx.client).await?;
+    act::replace(&ctx, plan::plan(roles)).await?;
     Ok(Next::OnChange)
 }
 

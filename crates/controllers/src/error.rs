@@ -63,6 +63,11 @@ impl Error {
         matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == "UnservedContent"))
     }
 
+    /// Whether the server refused because a fact that the request rests on does not hold.
+    pub(crate) fn is_unjustified(&self) -> bool {
+        matches!(self, Self::Refused { causes, .. } if causes.iter().any(|it| it == meta::grounds::REASON))
+    }
+
     /// The server's own words if it answered, for conditions that people read.
     pub(crate) fn text(&self) -> String {
         match self {

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use meta::{Value, object, time};
 use tracing::{info, warn};
 
-use crate::api::Collection;
+use crate::api::{Collection, Exactly};
 use crate::error::{Chain, Error};
 use crate::run::Ctx;
 
@@ -39,12 +39,10 @@ async fn pass(ctx: &Ctx) -> Result<(), Error> {
             leases.list_where::<Value>(&ctx.client, "", LABELS, token.as_deref()).await?.open();
         token = next;
         for lease in items.iter().filter(|it| is_expired(it, (ctx.now)())) {
-            let (name, uid) = (object::name(lease), object::uid(lease));
+            let name = object::name(lease);
             info!(lease = name, "an expired identity lease is deleted");
             // A server that comes back renews it and changes its resourceVersion by that.
-            let outcome = leases
-                .delete_exactly(&ctx.client, name, "Background", uid, object::resource_version(lease))
-                .await;
+            let outcome = leases.delete(&ctx.client, name, Exactly::of(lease), &ctx.because([])).await;
             match outcome {
                 Err(error) if !error.is(404) && !error.is(409) => return Err(error),
                 _ => {}

@@ -8,10 +8,13 @@
 //! # Guarantees
 //! - Nothing is deleted because of what a watch said or did not say: each owner is asked for at the moment, by kind,
 //!   namespace, name and uid.
-//! - Only a `404 NotFound` that names the object proves absence, and only for a kind that discovery lists. Any other
+//! - Only a `404 NotFound` that names the object says that it is absent, and only for a kind that discovery lists. Any other
 //!   answer, or none, is "unknown": nothing happens, and the look is repeated later.
 //! - While discovery is incomplete nothing is deleted.
-//! - A deletion is conditional on the uid and the resourceVersion that the decision was made from.
+//! - A deletion is conditional on the uid and the resourceVersion that the decision was made from; and on the owners, as
+//!   they were found, and on our term as leader. The server requires all of that when it commits (`meta::grounds`): what a
+//!   look has found decides what is tried, never what happens.
+//! - Of a kind that nobody serves any more, owners that a watch had shown are taken for absent, and the server checks that.
 //! - Dependents are released before an orphaning owner goes, all of them: they are listed afresh, not remembered.
 //!
 //! # Assumptions

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use meta::{Value, object, time};
+use meta::{Fact, Value, object, time};
 use serde_json::json;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, info, warn};
@@ -55,6 +55,27 @@ impl Election {
 }
 
 const NAMESPACE: &str = "kube-system";
+
+/// The time from one taking of the Lease to the next: what is done in it can be told from what is done later, by
+/// whomever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    lease_name: String,
+    holder: String,
+    transitions: i64,
+}
+
+impl Term {
+    /// The fact that the term goes on.
+    pub(crate) fn fact(&self) -> Fact {
+        Fact::Leads {
+            namespace: NAMESPACE.to_owned(),
+            name: self.lease_name.clone(),
+            holder: self.holder.clone(),
+            transitions: self.transitions,
+        }
+    }
+}
 /// While a starting server does not answer yet.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// To give the Lease back.
@@ -65,14 +86,14 @@ pub(crate) async fn lead<W: Future<Output = ()>>(
     ctx: &Ctx,
     election: &Election,
     stop: impl Future<Output = ()>,
-    work: impl Fn() -> W,
+    work: impl Fn(Term) -> W,
 ) {
     let mut stop = std::pin::pin!(stop);
-    let mut candidate = Candidate { ctx, election, seen: None };
+    let mut candidate = Candidate { ctx, election, seen: None, term: None };
     loop {
-        let held_since = tokio::select! {
+        let (held_since, term) = tokio::select! {
             () = &mut stop => return,
-            held_since = candidate.take() => held_since,
+            taken = candidate.take() => taken,
         };
         let _leading = Leading::begin(ctx, election);
         candidate.announce("became leader").await;
@@ -82,8 +103,9 @@ pub(crate) async fn lead<W: Future<Output = ()>>(
                 return;
             }
             () = candidate.keep(held_since) => {}
-            () = work() => {}
+            () = work(term) => {}
         }
+        candidate.term = None;
         warn!(identity = election.identity, "the lease is lost: controllers pause");
         let _ = timeout(RELEASE_LIMIT, candidate.announce("stopped leading")).await;
     }
@@ -110,6 +132,8 @@ struct Candidate<'a> {
     election: &'a Election,
     /// The last state of somebody else's Lease, and since when it has not changed.
     seen: Option<(String, Instant)>,
+    /// While the Lease is held.
+    term: Option<Term>,
 }
 
 /// What to do about a Lease.
@@ -139,14 +163,17 @@ impl Candidate<'_> {
         Collection::namespaced("coordination.k8s.io", "v1", NAMESPACE, "leases")
     }
 
-    /// Ends when the Lease is ours, and says since when at least.
-    async fn take(&mut self) -> Instant {
+    /// Ends when the Lease is ours, and says since when at least, and in which term.
+    async fn take(&mut self) -> (Instant, Term) {
         let mut backoff = Backoff::new(FIRST_PAUSE, self.election.retry_period);
         loop {
             let now = Instant::now();
             let pause = match timeout(self.election.renew_deadline, self.attempt()).await {
-                Ok(Ok(true)) => return now,
-                Ok(Ok(false)) => self.election.retry_period,
+                Ok(Ok(Some(term))) => {
+                    self.term = Some(term.clone());
+                    return (now, term);
+                }
+                Ok(Ok(None)) => self.election.retry_period,
                 Ok(Err(error)) => {
                     debug!(error = %Chain(&error), "the lease could not be taken");
                     backoff.pause()
@@ -164,9 +191,9 @@ impl Candidate<'_> {
             tokio::time::sleep_until((Instant::now() + self.election.retry_period).min(deadline)).await;
             let now = Instant::now();
             match timeout_at(deadline, self.attempt()).await {
-                Ok(Ok(true)) => held_since = now,
-                // It is somebody else's.
-                Ok(Ok(false)) => return,
+                Ok(Ok(term)) if term.is_some() && term == self.term => held_since = now,
+                // It is somebody else's, or was meanwhile: what is going on belongs to a term that is over.
+                Ok(Ok(_)) => return,
                 Ok(Err(error)) => {
                     warn!(error = %Chain(&error), "the lease could not be renewed");
                     if Instant::now() >= deadline {
@@ -178,23 +205,26 @@ impl Candidate<'_> {
         }
     }
 
-    /// Whether the Lease is ours now.
-    async fn attempt(&mut self) -> Result<bool, Error> {
+    /// The term, if the Lease is ours now.
+    async fn attempt(&mut self) -> Result<Option<Term>, Error> {
         let leases = self.leases();
         let Election { identity, lease_name, .. } = self.election;
         let lease = leases.get(&self.ctx.client, lease_name).await?;
         let outcome = match (claim(lease.as_ref(), identity, self.unchanged(lease.as_ref())), lease) {
-            (Claim::Wait, _) => return Ok(false),
-            (Claim::Create, _) | (_, None) => leases.create(&self.ctx.client, &self.written(None)).await,
+            (Claim::Wait, _) => return Ok(None),
+            (Claim::Create, _) | (_, None) => {
+                let written = self.written(None);
+                leases.create(&self.ctx.client, &written).await.map(|()| written)
+            }
             (Claim::Renew | Claim::TakeOver, Some(lease)) => {
                 let written = self.written(Some(&lease));
-                leases.replace(&self.ctx.client, lease_name, &written).await.map(drop)
+                leases.replace(&self.ctx.client, lease_name, &written).await
             }
         };
         match outcome {
             // Somebody else was faster.
-            Err(error) if error.is(409) => Ok(false),
-            outcome => outcome.map(|()| true),
+            Err(error) if error.is(409) => Ok(None),
+            outcome => outcome.map(|it| Some(self.term_of(&it))),
         }
     }
 
@@ -210,7 +240,14 @@ impl Candidate<'_> {
         }
     }
 
-    /// The Lease with us as its holder.
+    fn term_of(&self, lease: &Value) -> Term {
+        let Election { identity, lease_name, .. } = self.election;
+        let transitions = spec(lease, "leaseTransitions").and_then(Value::as_i64).unwrap_or_default();
+        Term { lease_name: lease_name.clone(), holder: identity.clone(), transitions }
+    }
+
+    /// The Lease with us as its holder. Whoever takes it begins a term, also a process that finds it in its own name: what
+    /// an earlier process of that name has under way is not its own.
     fn written(&self, old: Option<&Value>) -> Value {
         let Election { identity, lease_name, lease_duration, .. } = self.election;
         let now = time::format_micro_time((self.ctx.now)());
@@ -223,7 +260,7 @@ impl Candidate<'_> {
         let holder = old.and_then(|it| spec(it, "holderIdentity")).and_then(Value::as_str);
         let transitions = old.and_then(|it| spec(it, "leaseTransitions")).and_then(Value::as_i64);
         let acquired = old.and_then(|it| spec(it, "acquireTime")).cloned();
-        let is_ours = holder == Some(identity);
+        let is_ours = holder == Some(identity) && self.term.is_some();
         lease["spec"] = json!({
             "holderIdentity": identity,
             "leaseDurationSeconds": lease_duration.as_secs().max(1),

@@ -27,6 +27,7 @@ mod changes;
 mod discovery;
 mod error;
 mod events;
+mod justify;
 mod observe;
 
 pub use lead::Election;

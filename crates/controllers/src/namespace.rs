@@ -10,10 +10,12 @@
 //! - Nothing is deleted and nothing finished unless discovery is complete. A resource that cannot be listed, for
 //!   whatever reason, counts as unknown, and a namespace with an unknown in it stays.
 //! - What is stored and served by nobody is seen by the server alone: it refuses to let the namespace go, and says why.
+//! - Every single removal requires, in its own transaction, that the namespace with this uid is still being deleted and
+//!   still waits for us, and that we lead: whoever was paused or cut off removes nothing of a namespace that was made anew.
 //! - A pass remembers nothing. It can be cut off anywhere, repeated, and run by several servers at once.
 //!
 //! # Assumptions
-//! The server refuses to create objects in a namespace that is being deleted.
+//! The server stores no new object in a namespace that is being deleted: it requires that when it commits.
 
 mod act;
 mod conditions;
@@ -63,7 +65,9 @@ async fn reconcile(ctx: Ctx, name: String) -> Result<Next, Error> {
     loop {
         match plan::plan(&seen) {
             Plan::Look(resources) => observe::look(&ctx.client, &mut seen, resources).await,
-            Plan::Delete(resources) => act::delete(&ctx.client, &mut seen, resources).await,
+            Plan::Delete(resources) => {
+                act::delete(&ctx, object::uid(&namespace), &mut seen, resources).await;
+            }
             Plan::Wait(waiting) => {
                 let namespace = act::report(&ctx, namespace, &seen).await?;
                 return match waiting {

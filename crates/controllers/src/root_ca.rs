@@ -1,4 +1,7 @@
-//! Every namespace has a ConfigMap `kube-root-ca.crt` with the certificates by which clients recognise the API server.
+//! Every namespace has a ConfigMap `kube-root-ca.crt` with the certificates by which clients recognise the API server, also
+//! when those change.
+
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use meta::{Value, object};
@@ -30,7 +33,25 @@ const CONFIG_MAPS: Watched = Watched {
 };
 
 pub(crate) async fn run(ctx: Ctx) {
-    let Some(bundle) = ctx.root_ca.clone() else { return std::future::pending().await };
+    let Some(mut bundles) = ctx.root_ca.clone() else { return std::future::pending().await };
+    loop {
+        let bundle = Arc::clone(&bundles.borrow_and_update());
+        let changed = async {
+            if bundles.changed().await.is_err() {
+                // Whoever knew of changes is gone: the last one stays.
+                std::future::pending::<()>().await;
+            }
+        };
+        // All namespaces are looked at again.
+        tokio::select! {
+            () = publish(&ctx, &bundle) => return,
+            () = changed => tracing::info!("{NAME} changes in all namespaces"),
+        }
+    }
+}
+
+/// Keeps one bundle in all namespaces.
+async fn publish(ctx: &Ctx, bundle: &Arc<str>) {
     let namespaces = changes(&ctx.client, NAMESPACES).filter_map(|it| {
         let name = match it {
             Change::Listed(object) | Change::Applied(object) if !object.is_deleting => Some(object.name),

@@ -6,10 +6,11 @@ use futures_util::{FutureExt, future::join_all};
 use jiff::Timestamp;
 use kube::Client;
 use meta::GroupResource;
+use tokio::sync::watch;
 use tracing::{error, info};
 
 use crate::backoff::Backoff;
-use crate::lead::{self, Election};
+use crate::lead::{self, Election, Term};
 use crate::migration::{self, engine::Engine};
 use crate::observe::{Counted, Nobody, Observe};
 use crate::selection::{Controller, Selection};
@@ -27,8 +28,8 @@ pub struct Setup {
     /// The time of day.
     pub now: Now,
     /// The certificates (PEM) by which clients recognise the API server, for the ConfigMap `kube-root-ca.crt` in every
-    /// namespace. Without them none is made.
-    pub root_ca: Option<Arc<str>>,
+    /// namespace, and what they change to. Without them none is made.
+    pub root_ca: Option<watch::Receiver<Arc<str>>>,
     /// How the one that works is chosen among several processes; without this, it is us.
     pub election: Option<Election>,
     /// Who counts; nobody, unless this is changed.
@@ -40,6 +41,8 @@ pub struct Setup {
     pub accepted: Vec<String>,
     /// Only migrations of these resources are carried out; all if there are none.
     pub resources: Vec<GroupResource>,
+    /// Whether the server is one that requires the facts that justify a request (`meta::grounds`).
+    pub proves: bool,
 }
 
 impl Setup {
@@ -47,7 +50,8 @@ impl Setup {
     pub fn new(now: Now) -> Self {
         let observe = Arc::new(Nobody);
         let (selection, accepted, resources) = (Selection::all(), Vec::new(), Vec::new());
-        Self { selection, now, root_ca: None, election: None, observe, engine: None, accepted, resources }
+        let (election, engine, proves) = (None, None, false);
+        Self { selection, now, root_ca: None, election, observe, engine, accepted, resources, proves }
     }
 }
 
@@ -56,18 +60,24 @@ impl Setup {
 pub(crate) struct Ctx {
     pub(crate) client: Client,
     pub(crate) now: Now,
-    pub(crate) root_ca: Option<Arc<str>>,
+    pub(crate) root_ca: Option<watch::Receiver<Arc<str>>>,
     pub(crate) observe: Arc<dyn Observe>,
     pub(crate) engine: Option<Arc<dyn Engine>>,
     pub(crate) accepted: Arc<[String]>,
     pub(crate) resources: Arc<[GroupResource]>,
+    /// The term of the leader that this process is; `None` where nobody is chosen.
+    pub(crate) term: Option<Term>,
+    /// Whether the server requires the facts that justify a request, so that a fact may be stated before it is known.
+    pub(crate) proves: bool,
 }
 
 impl Ctx {
     /// For whoever is no controller.
     pub(crate) fn bare(client: Client, now: Now) -> Self {
         let (accepted, resources) = (Vec::new().into(), Vec::new().into());
-        Self { client, now, root_ca: None, observe: Arc::new(Nobody), engine: None, accepted, resources }
+        let observe = Arc::new(Nobody);
+        let (term, proves) = (None, false);
+        Self { client, now, root_ca: None, observe, engine: None, accepted, resources, term, proves }
     }
 
     /// How the passes of a controller are counted.
@@ -81,21 +91,24 @@ impl Ctx {
 ///
 /// The client's server does not have to be up yet. No controller's failure ends another.
 pub async fn run(client: Client, setup: Setup, stop: impl Future<Output = ()>) {
-    let Setup { selection, now, root_ca, election, observe, engine, accepted, resources } = setup;
+    let Setup { selection, now, root_ca, election, observe, engine, accepted, resources, proves } = setup;
     let (accepted, resources) = (accepted.into(), resources.into());
-    let ctx = Ctx { client, now, root_ca, observe, engine, accepted, resources };
-    let all = || async {
+    let ctx = Ctx { client, now, root_ca, observe, engine, accepted, resources, term: None, proves };
+    let all = async |term: Option<Term>| {
+        let ctx = Ctx { term, ..ctx.clone() };
         join_all(selection.controllers().map(|it| keep_running(it, ctx.clone()))).await;
         // With nothing selected there is only the stop to wait for.
         std::future::pending::<()>().await;
     };
     match &election {
         // Whoever holds the Lease keeps all others from working, so it is not for those who have nothing to do.
-        Some(election) if selection.has_work() => lead::lead(&ctx, election, stop, all).await,
+        Some(election) if selection.has_work() => {
+            lead::lead(&ctx, election, stop, |term| all(Some(term))).await;
+        }
         Some(_) => stop.await,
         None => tokio::select! {
             () = stop => {}
-            () = all() => {}
+            () = all(None) => {}
         },
     }
     info!("controllers stop");

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt, stream};
-use meta::{Value, object};
+use meta::{Fact, Value, grounds::Place, object};
 use tracing::info;
 
-use crate::api::Collection;
+use crate::api::{Collection, Exactly};
 use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::run::Ctx;
@@ -69,16 +69,15 @@ async fn reconcile(ctx: Ctx, namespace: String) -> Result<Next, Error> {
             // `get_metadata` and not `get`: only a proved absence counts.
             let found = accounts.get_metadata::<Value>(client, account).await?;
             if is_orphaned(secret, found.as_ref()) {
-                let (name, uid) = (object::name(secret), object::uid(secret));
+                let name = object::name(secret);
                 info!(
                     namespace,
                     secret = name,
                     account,
                     "a token of a ServiceAccount that is gone is deleted"
                 );
-                let outcome = secrets
-                    .delete_exactly(client, name, "Background", uid, object::resource_version(secret))
-                    .await;
+                let why = ctx.because([account_is_gone(&namespace, account, secret)]);
+                let outcome = secrets.delete(client, name, Exactly::of(secret), &why).await;
                 match outcome {
                     Err(error) if !error.is(404) => return Err(error),
                     _ => {}
@@ -94,6 +93,19 @@ async fn reconcile(ctx: Ctx, namespace: String) -> Result<Next, Error> {
 fn is_orphaned(secret: &Value, account: Option<&Value>) -> bool {
     let uid = annotation(secret, "kubernetes.io/service-account.uid").filter(|it| !it.is_empty());
     account.is_none_or(|account| uid.is_some_and(|it| it != object::uid(account)))
+}
+
+/// The fact that a token's ServiceAccount is not there, or is another one. A token that names no uid belongs to whichever
+/// account has the name, so none may have it.
+fn account_is_gone(namespace: &str, account: &str, secret: &Value) -> Fact {
+    let uid = annotation(secret, "kubernetes.io/service-account.uid").unwrap_or_default();
+    let object = Place {
+        group: String::new(),
+        resource: "serviceaccounts".to_owned(),
+        namespace: namespace.to_owned(),
+        name: account.to_owned(),
+    };
+    Fact::Gone { object, uid: uid.to_owned(), kind: None }
 }
 
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {

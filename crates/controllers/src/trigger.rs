@@ -25,7 +25,7 @@ use meta::{GroupResource, Value, object, time};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use crate::api::Collection;
+use crate::api::{Collection, Exactly};
 use crate::changes::{Change, Watched, changes};
 use crate::error::Error;
 use crate::migration::engine::{Agreement, Engine, Trouble};
@@ -145,8 +145,8 @@ impl Trigger {
             return self.forget(&key).await;
         }
         // Before what is stored: what a migration that has ended did is seen below.
-        let migrations = request::of_resource(&self.ctx.client, &resource).await?;
-        let migrations: Vec<Made> = migrations.iter().map(describe).collect();
+        let found = request::of_resource(&self.ctx.client, &resource).await?;
+        let migrations: Vec<Made> = found.iter().map(describe).collect();
         let stored = self.engine.stored(&resource).await.map_err(later)?;
         let written = self.engine.written(&resource).await;
         let before = states().get(&self.ctx.client, &key).await?;
@@ -171,7 +171,11 @@ impl Trigger {
         }
         for name in &plan.delete {
             debug!(resource = key, migration = name, "a migration of ours is out of date");
-            match Api::External.collection().delete(&self.ctx.client, name).await {
+            let is_it = |it: &&Migration| it.api == Api::External && object::name(&it.object) == name;
+            let Some(migration) = found.iter().find(is_it) else { continue };
+            let why = self.ctx.because([]);
+            let exactly = Exactly::of(&migration.object);
+            match Api::External.collection().delete(&self.ctx.client, name, exactly, &why).await {
                 Err(error) if !error.is(404) => return Err(error),
                 _ => {}
             }
@@ -198,7 +202,7 @@ impl Trigger {
     /// Servers that are asked do not tell when they agree. After a flip that is a moment, in an upgrade it takes long.
     fn look_again(&self, key: &str, agreement: &Agreement) -> Next {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.engine.is_told() || !matches!(agreement, Agreement::Open(_)) {
+        if self.engine.is_told() || !matches!(agreement, Agreement::Open(_) | Agreement::Following(_)) {
             open.remove(key);
             return Next::OnChange;
         }
@@ -211,7 +215,9 @@ impl Trigger {
     async fn forget(&self, key: &str) -> Result<Next, Error> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        match states().delete(&self.ctx.client, key).await {
+        let Some(state) = states().get(&self.ctx.client, key).await? else { return Ok(Next::OnChange) };
+        let why = self.ctx.because([]);
+        match states().delete(&self.ctx.client, key, Exactly::of(&state), &why).await {
             Err(error) if !error.is(404) => Err(error),
             _ => Ok(Next::OnChange),
         }

@@ -1,6 +1,6 @@
 //! `convoy agreement`: shows how the servers of a cluster agree, and changes it while none of them runs.
 //!
-//! The modes are recorded once, so that all servers act alike. They are changed only when nobody is a member, in a
+//! The modes are recorded once, so that all servers act alike. They are changed only when no member is alive, in a
 //! transaction that fails if somebody joins: no server can act by the old modes then.
 
 use clap::Args;
@@ -47,7 +47,7 @@ pub fn run(flags: &AgreementFlags) -> Result<(), Failure> {
             let store = cluster.store().ok_or_else(|| {
                 Failure::failed("stop all servers, then change the modes with --data-dir or --etcd-servers")
             })?;
-            change(&store, flags.set_agreement, flags.set_guarantee).await?;
+            change(&store, cluster.is_exclusive(), flags.set_agreement, flags.set_guarantee).await?;
         }
         let view = status::read(&cluster).await?;
         let Some(modes) = view.cluster else {
@@ -62,18 +62,25 @@ pub fn run(flags: &AgreementFlags) -> Result<(), Failure> {
 
 /// What `-o json` shows; docs/api-fields.md lists its fields.
 pub fn document(modes: &ClusterView) -> Value {
-    let ClusterView { agreement, guarantee, protocol } = modes;
-    json!({"agreement": agreement, "guarantee": guarantee, "protocol": protocol})
+    let ClusterView { agreement, guarantee, protocol, id } = modes;
+    let mut document = json!({"agreement": agreement, "guarantee": guarantee, "protocol": protocol});
+    if let Some(id) = id {
+        document["id"] = json!(id);
+    }
+    document
 }
 
+/// Changes the modes. Where this process has the store `alone`, members are what servers left that have crashed: their
+/// records go in the same transaction. Elsewhere they may be alive.
 async fn change(
     store: &SharedStore,
+    alone: bool,
     agreement: Option<Agreement>,
     guarantee: Option<Guarantee>,
 ) -> Result<(), Failure> {
     let unreadable = |it: store::ReadError| Failure::because(&it);
-    let members = store.list(&keys::members(), ReadAt::Latest, 1).await.map_err(unreadable)?;
-    if let Some(member) = members.entries.first() {
+    let members = store.list(&keys::members(), ReadAt::Latest, usize::MAX).await.map_err(unreadable)?;
+    if let Some(member) = members.entries.first().filter(|_| !alone) {
         let name = member.key.as_str().trim_start_matches(keys::members().start.as_str()).to_owned();
         return Err(Failure::unsafe_to(format!(
             "{name} is still a member: stop all servers first (one that crashed is forgotten within seconds)"
@@ -94,6 +101,8 @@ async fn change(
         None => Require::Absent(keys::joined()),
     };
     let txn = Txn::new().require_at(&key, entry.modified).require(nobody_joined).put(&key, bytes);
+    let gone = |txn: Txn, it: &store::Entry| txn.require_at(&it.key, it.modified).delete(&it.key);
+    let txn = members.entries.iter().fold(txn, gone);
     match store.commit(txn).await {
         Ok(_) => Ok(()),
         Err(CommitError::Unmet { .. }) => {

@@ -97,6 +97,10 @@ pub enum Measure {
     Update,
     /// Objects changed by merge patches
     Patch,
+    /// --objects deleted one by one
+    Delete,
+    /// --objects removed by the garbage collector after their owner was deleted
+    Collect,
     /// From a write to its event at every watcher
     Watch,
     /// Definitions, until all of them are established and found by discovery

@@ -35,7 +35,7 @@ pub struct CensusFlags {
 /// Shows it.
 pub fn run(flags: &CensusFlags) -> Result<(), Failure> {
     cluster::block_on(async {
-        let cluster = flags.cluster.open().await?;
+        let cluster = flags.cluster.open().await.map_err(Failure::unknown)?;
         let mut view = read(&cluster).await?;
         for wanted in &flags.resources {
             if view.resources.iter().all(|it| it.resource != *wanted) {

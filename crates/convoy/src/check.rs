@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use catalog::{Catalog, FeatureGates, RuntimeConfig};
 use clap::Args;
-use fleet::stored::{Census, undecodable};
+use fleet::stored::{Census, Undecodable, undecodable};
 use meta::{GroupResource, Release, StorageVersion};
 use serde_json::{Value, json};
 use server::census::{CensusView, ResourceCensus, UNKNOWN};
@@ -57,7 +57,7 @@ pub struct Found {
 /// Says whether the step is safe.
 pub fn run(flags: &CheckFlags) -> Result<(), Failure> {
     let (found, evidence) = cluster::block_on(async {
-        let cluster = flags.cluster.open().await?;
+        let cluster = flags.cluster.open().await.map_err(unknown)?;
         let census = census::read(&cluster).await.map_err(unknown)?;
         // A cluster that is not ours says nothing about what its servers agreed on.
         let view = match census.evidence.as_str() {
@@ -100,7 +100,7 @@ pub fn document(found: &Found, evidence: &str) -> Value {
 
 /// What cannot be asked cannot be told.
 fn unknown(failure: Failure) -> Failure {
-    Failure { exit: Exit::Unknown, ..failure }
+    failure.unknown()
 }
 
 /// The same of a cluster that is not ours.
@@ -122,8 +122,12 @@ pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, F
         let versions = definition.decodable.iter().map(|it| StorageVersion::new(it.to_string()));
         decodable.entry(definition.record.clone()).or_default().extend(versions);
     }
-    let mut reasons: Vec<String> =
-        undecodable(&counted(census), &decodable, &[], release).iter().map(ToString::to_string).collect();
+    let mut reasons: Vec<String> = defined(release, &catalog, census);
+    let not_told =
+        |it: &&Undecodable| reasons.iter().all(|reason| !reason.contains(&it.resource.to_string()));
+    let unreadable = undecodable(&counted(census), &decodable, &[], release);
+    let unreadable: Vec<String> = unreadable.iter().filter(not_told).map(ToString::to_string).collect();
+    reasons.extend(unreadable);
     for resource in view.resources.iter().filter(|it| !it.custom) {
         let Some(readable) = decodable.get(&resource.resource.as_str().into()) else { continue };
         let Some(written) = &resource.selected_version else { continue };
@@ -171,6 +175,18 @@ pub fn to(release: Release, census: &CensusView, view: &View) -> Result<Found, F
         .map(|(place, n)| format!("{} keys below {place} are of no resource that is known", thousands(*n)));
     reasons.extend(unknown);
     Ok(Found { is_safe, reasons })
+}
+
+/// Definitions of what the release has built in: its servers do not become ready beside them.
+fn defined(release: Release, catalog: &Catalog, census: &CensusView) -> Vec<String> {
+    let is_built_in = |it: &&ResourceCensus| {
+        let resource: GroupResource = it.resource.as_str().into();
+        it.custom && catalog.definition(&resource.group, &resource.resource).is_some()
+    };
+    let found = census.resources.iter().filter(is_built_in);
+    let defined =
+        found.map(|it| fleet::member::JoinError::Defined { resource: it.resource.as_str().into(), release });
+    defined.map(|it| it.to_string()).collect()
 }
 
 /// Whether nothing is stored in a version of a custom resource, and nothing will be.
@@ -241,6 +257,25 @@ mod tests {
             found.reasons[0].starts_with("1 object of deployments.apps is stored as apps/v9"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_definition_of_what_the_release_has_built_in_is_not_safe() {
+        let classes = "deviceclasses.resource.k8s.io";
+        let defined = census(classes, true, &[("resource.k8s.io/v9", 2)], "resource.k8s.io/v9");
+        let found = to(Release::v1(36), &defined, &nobody()).map_err(|it| it.message).unwrap();
+        assert!(!found.is_safe);
+        let [only] = &found.reasons[..] else { panic!("{found:?}") };
+        assert!(
+            only.starts_with(&format!("the CustomResourceDefinition {classes} stands in the way")),
+            "{only}"
+        );
+        // A release that does not have it serves the definition as it always did.
+        let found = to(Release::v1(33), &defined, &nobody()).map_err(|it| it.message).unwrap();
+        assert!(found.is_safe, "{found:?}");
+        // Of which nothing is stored.
+        let empty = census(classes, true, &[], "resource.k8s.io/v1");
+        assert!(!to(Release::v1(36), &empty, &nobody()).map_err(|it| it.message).unwrap().is_safe);
     }
 
     #[test]

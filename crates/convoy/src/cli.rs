@@ -52,6 +52,9 @@ enum Command {
     Snapshot(snapshot::SnapshotCommand),
     /// Say which version this is.
     Version(version::VersionFlags),
+    /// Remove a directory when standard input ends; for `convoy up --ephemeral`.
+    #[command(hide = true, name = up::janitor::COMMAND)]
+    Janitor(up::janitor::JanitorFlags),
 }
 
 /// Runs the command line; says on standard error what went wrong.
@@ -74,6 +77,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Agreement(flags) => agreement::run(&flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Version(flags) => version::run(&flags),
+        Command::Janitor(flags) => up::janitor::run(&flags),
     };
     match result {
         Ok(()) => Exit::Ok,

@@ -11,8 +11,8 @@ use store::{SharedClock, SharedStore, SystemClock};
 use crate::{
     duration::GoDuration,
     failure::{Exit, Failure},
-    flags::{EtcdFlags, StorageFlags},
-    storage::Storage,
+    flags::{DEFAULT_QUOTA, EtcdFlags, StorageFlags},
+    storage::{NotOpened, Storage},
 };
 
 /// Where to look.
@@ -50,24 +50,25 @@ impl ClusterFlags {
 
     /// Opens it.
     pub async fn open(&self) -> Result<Cluster, Failure> {
-        if !self.etcd.etcd_servers.is_empty() {
-            return self.open_store().await;
+        if self.data_dir.is_none() && self.etcd.etcd_servers.is_empty() {
+            return self.connect().await;
         }
-        let Some(folder) = &self.data_dir else { return self.connect().await };
-        if !folder.exists() {
-            return Err(Failure::failed(format!("there is no store in {}", folder.display())));
-        }
-        match self.open_store().await {
-            Ok(stored) => Ok(stored),
+        let opened = open_at_rest(self.data_dir.clone(), self.etcd.clone()).await;
+        match (opened, self.data_dir.as_ref().map(|it| it.join("admin.kubeconfig"))) {
+            (Ok(storage), _) => Ok(Cluster::Stored(storage)),
             // A server runs on it: it wrote a kubeconfig beside its data.
-            Err(failure) => {
-                let beside = folder.join("admin.kubeconfig");
-                if !beside.exists() {
-                    return Err(failure);
-                }
+            (Err(NotOpened::InUse(_)), Some(beside)) if beside.exists() => {
                 let flags = Self { kubeconfig: Some(beside), ..self.clone() };
                 flags.connect().await
             }
+            (Err(NotOpened::Missing(failure) | NotOpened::Failed(failure)), Some(beside))
+                if beside.exists() =>
+            {
+                let message =
+                    format!("{failure}; to ask a server instead, name --kubeconfig {}", beside.display());
+                Err(Failure { message, ..failure })
+            }
+            (Err(error), _) => Err(error.into()),
         }
     }
 
@@ -107,19 +108,16 @@ impl ClusterFlags {
         config.headers.push((http::HeaderName::from_static(server::COMPATIBILITY), release));
         Ok(config)
     }
-
-    async fn open_store(&self) -> Result<Cluster, Failure> {
-        Ok(Cluster::Stored(open_at_rest(self.data_dir.clone(), self.etcd.clone()).await?))
-    }
 }
 
 /// Opens a store to read it.
-pub async fn open_at_rest(data_dir: Option<PathBuf>, etcd: EtcdFlags) -> Result<Storage, Failure> {
+pub async fn open_at_rest(data_dir: Option<PathBuf>, etcd: EtcdFlags) -> Result<Storage, NotOpened> {
     let flags = StorageFlags {
         data_dir,
         etcd,
         // A command compacts nothing.
         etcd_compaction_interval: GoDuration::from_secs(0),
+        quota_backend_bytes: DEFAULT_QUOTA,
         event_ttl: GoDuration::from_secs(3600),
     };
     let clock: SharedClock = SystemClock::shared();
@@ -127,6 +125,11 @@ pub async fn open_at_rest(data_dir: Option<PathBuf>, etcd: EtcdFlags) -> Result<
 }
 
 impl Cluster {
+    /// Whether this process has the store alone, so that no server can be running on it.
+    pub fn is_exclusive(&self) -> bool {
+        matches!(self, Self::Stored(storage) if storage.is_exclusive())
+    }
+
     /// The store, for commands that can only work on one.
     pub fn store(&self) -> Option<SharedStore> {
         match self {

@@ -9,12 +9,13 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Parser;
 use meta::Release;
-use server::{local::Local, metrics::Metrics};
+use server::{listen::Door, local::Local, metrics::Metrics};
 use store::{MemoryStore, SharedClock, SharedStore, SystemClock};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::{
+    failure::Failure,
     flags::ServeFlags,
     machine,
     serve::{self, Started},
@@ -153,17 +154,15 @@ impl Server {
             match (lent, options.keep) {
                 (Some(storage), _) => Ok(storage),
                 (None, Keep::Memory) => Ok(Storage::Memory(MemoryStore::new(Arc::clone(&clock)))),
-                (None, Keep::In(_)) => Storage::open(&flags.storage, &clock).await,
+                (None, Keep::In(_)) => Storage::open_or_make(&flags.storage, &clock).await,
                 (None, Keep::Shared(store)) => Ok(Storage::Shared(store)),
             }
         };
         let open_files = machine::raise_open_files();
         let started = serve::start(&flags, checked, storage, listener, open_files, &clock).await;
         let started = started.map_err(|it| wrong(&it))?;
-        let kubeconfig = match &flags.serving.write_kubeconfig {
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|it| wrong(&it))?),
-            None => None,
-        };
+        // In memory alone: a process that is killed leaves no keys behind but those that it was told where to keep.
+        let kubeconfig = started.kubeconfig().map_err(|it| wrong(&it))?.filter(|_| options.listen.is_some());
         Ok(Self { started: Some(started), controllers: None, flags, clock, kubeconfig, _folder: folder })
     }
 
@@ -203,6 +202,11 @@ impl Server {
         self.started().broken()
     }
 
+    /// Where others of this process hand it connections, if it listens.
+    pub(crate) fn door(&self) -> Option<Door> {
+        self.started().door.clone()
+    }
+
     /// What it counts.
     pub(crate) fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.started().metrics)
@@ -213,9 +217,17 @@ impl Server {
         self.kubeconfig.as_ref().map(|_| self.started().url.as_str())
     }
 
-    /// An administrator's kubeconfig, if it listens.
+    /// An administrator's kubeconfig, if it listens, as it was when the server started.
     pub fn kubeconfig(&self) -> Option<&str> {
         self.kubeconfig.as_deref()
+    }
+
+    /// The same as of now: certificates are renewed while the server runs.
+    pub(crate) fn kubeconfig_now(&self) -> Result<Option<String>, Failure> {
+        match self.kubeconfig {
+            Some(_) => self.started().kubeconfig(),
+            None => Ok(None),
+        }
     }
 
     /// Waits until the webhooks that are stored now are the ones that are called.
@@ -288,9 +300,6 @@ fn flags(options: &Options, folder: &TempDir) -> Result<ServeFlags, StartError> 
         format!("--controllers={}", options.controllers),
         format!("--hostname-override={name}"),
     ];
-    if options.listen.is_some() {
-        args.push(format!("--write-kubeconfig={}", path("kubeconfig")));
-    }
     args.extend(options.flags.iter().cloned());
     Flags::try_parse_from(args).map(|it| it.serve).map_err(|it| StartError(it.to_string()))
 }

@@ -68,6 +68,16 @@ impl Failure {
         Self { exit: Exit::Unsafe, message: message.into() }
     }
 
+    /// The same for a command that was asked a question: what cannot be read cannot be told. What was asked in a wrong way
+    /// stays that.
+    #[must_use]
+    pub fn unknown(self) -> Self {
+        match self.exit {
+            Exit::Usage => self,
+            Exit::Ok | Exit::Failed | Exit::Unsafe | Exit::Unknown => Self { exit: Exit::Unknown, ..self },
+        }
+    }
+
     /// It could not be done, for this reason and those behind it.
     pub fn because(error: &dyn std::error::Error) -> Self {
         Self::failed(chain(error))

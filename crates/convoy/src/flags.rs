@@ -1,6 +1,6 @@
 //! The flags of `convoy serve`. Defaults stand here and nowhere else; what the values mean is checked in `settings`.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
 
 use clap::{ArgAction, Args};
 use controllers::Selection;
@@ -9,7 +9,7 @@ use fleet::{
     stored::Allowed,
 };
 use meta::Release;
-use server::documents::PeerDiscovery;
+use server::{documents::PeerDiscovery, pki::is_dns_name};
 
 use crate::{duration::GoDuration, logging::LogFormat};
 
@@ -38,6 +38,9 @@ pub struct ServeFlags {
     pub logging: LoggingFlags,
 }
 
+/// How much may be stored without a flag: what etcd's documentation calls its practical limit.
+pub const DEFAULT_QUOTA: u64 = 8 << 30;
+
 /// Where objects are kept.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Storage")]
@@ -52,6 +55,12 @@ pub struct StorageFlags {
     /// How often history is dropped, in either store; at least this much is kept. 0 keeps all of it
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(300))]
     pub etcd_compaction_interval: GoDuration,
+
+    /// How many bytes may be stored in the data directory, old versions included; 0 is no limit. Beyond it, and on a disk
+    /// that is nearly full, only what frees space is written (500 mvcc: database space exceeded) until there is space
+    /// again. etcd has this flag itself
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_QUOTA)]
+    pub quota_backend_bytes: u64,
 
     /// How long events are kept
     #[arg(long, value_name = "DURATION", default_value_t = GoDuration::from_secs(3600))]
@@ -69,15 +78,15 @@ pub struct EtcdFlags {
     #[arg(long, value_name = "PREFIX", default_value = "/registry", requires = "etcd_servers")]
     pub etcd_prefix: String,
 
-    /// The authority that etcd's certificate must come from (PEM)
+    /// The authorities that etcd's certificate must come from (PEM). A server reloads it when it changes
     #[arg(long, value_name = "FILE", requires = "etcd_servers")]
     pub etcd_cafile: Option<PathBuf>,
 
-    /// The certificate to show to etcd (PEM)
+    /// The certificate to show to etcd (PEM). A server reloads it when it changes
     #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
     pub etcd_certfile: Option<PathBuf>,
 
-    /// The key of that certificate (PEM)
+    /// The key of that certificate (PEM). A server reloads it when it changes
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
 }
@@ -122,6 +131,12 @@ pub struct ServingFlags {
     #[arg(long, value_name = "DIR")]
     pub cert_dir: Option<PathBuf>,
 
+    /// More names and addresses that the self-made serving certificate is to be valid for, such as a load balancer's; may
+    /// be given several times, or separated by commas. A certificate that lacks one is made anew. No effect on
+    /// certificates that were not made here
+    #[arg(long, value_name = "NAME_OR_IP", value_delimiter = ',')]
+    pub tls_san: Vec<San>,
+
     /// The serving certificate and its intermediates (PEM). Reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
@@ -139,6 +154,40 @@ pub struct ServingFlags {
     pub shutdown_delay_duration: GoDuration,
 }
 
+/// Something that a certificate can be valid for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum San {
+    /// A DNS name.
+    Name(String),
+    /// An address.
+    Ip(IpAddr),
+}
+
+impl FromStr for San {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(text);
+        match address.parse::<IpAddr>() {
+            Ok(ip) if ip.is_unspecified() => Err("an address that stands for all is nobody's".to_owned()),
+            Ok(ip) => Ok(Self::Ip(ip)),
+            Err(_) if is_dns_name(text) => Ok(Self::Name(text.to_owned())),
+            Err(_) => {
+                Err("neither a DNS name nor an address; schemes and ports do not belong here".to_owned())
+            }
+        }
+    }
+}
+
+impl fmt::Display for San {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Ip(ip) => ip.fmt(f),
+        }
+    }
+}
+
 /// What is served.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "API")]
@@ -148,7 +197,9 @@ pub struct ApiFlags {
     pub emulated_version: Release,
 
     /// Switch API versions and resources on or off: api/all, api/ga, api/beta, api/alpha, GROUP/VERSION or
-    /// GROUP/VERSION/RESOURCE, each with =true or =false, separated by commas
+    /// GROUP/VERSION/RESOURCE, each with =true or =false, separated by commas. StorageVersions, StorageStates and
+    /// StorageVersionMigrations are always on: general keys do not touch them, and a key that switches them off by name
+    /// is refused
     #[arg(long, value_name = "KEY=BOOL,...", value_delimiter = ',')]
     pub runtime_config: Vec<String>,
 
@@ -156,8 +207,10 @@ pub struct ApiFlags {
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',')]
     pub feature_gates: Vec<String>,
 
-    /// Admission plugins to run besides those that run anyway. There are MutatingAdmissionWebhook, NamespaceLifecycle,
-    /// ServiceAccount and ValidatingAdmissionWebhook, all on by default; others of kube-apiserver are refused
+    /// Admission plugins to run besides those that run anyway. There are CertificateApproval, CertificateSigning,
+    /// CertificateSubjectRestriction, ClusterTrustBundleAttest, MutatingAdmissionWebhook, NamespaceLifecycle,
+    /// PersistentVolumeClaimResize, ServiceAccount and ValidatingAdmissionWebhook, all on by default; others of
+    /// kube-apiserver are refused
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
 
@@ -208,16 +261,17 @@ pub struct FleetFlags {
     pub peer_advertise_port: Option<u16>,
 
     /// The authorities that vouch for other servers' certificates, which must be valid for kubernetes.default.svc (PEM).
-    /// Without it, servers with certificates of their own cannot hand each other requests [default: the self-made one]
+    /// Reloaded when it changes. Without it, servers with certificates of their own cannot hand each other requests
+    /// [default: the self-made one]
     #[arg(long, value_name = "FILE")]
     pub peer_ca_file: Option<PathBuf>,
 
-    /// What this server shows to other servers, a certificate of --requestheader-client-ca-file (PEM)
-    /// [default: the self-made one]
+    /// What this server shows to other servers, a certificate of --requestheader-client-ca-file (PEM). Reloaded when it
+    /// changes [default: the self-made one]
     #[arg(long, value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,
 
-    /// The key of --proxy-client-cert-file (PEM)
+    /// The key of --proxy-client-cert-file (PEM). Reloaded when it changes
     #[arg(long, value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
 
@@ -270,12 +324,12 @@ pub struct AuthenticationFlags {
           default_missing_value = "true", action = ArgAction::Set)]
     pub anonymous_auth: bool,
 
-    /// Check service account tokens with these keys, public or private (PEM); may be given several times
-    /// [default: the signing key]
+    /// Check service account tokens with these keys, public or private (PEM); may be given several times, and a file may
+    /// hold several. Reloaded when they change [default: the signing key; with the self-made one, all keys in sa.pub]
     #[arg(long, value_name = "FILE", value_delimiter = ',')]
     pub service_account_key_file: Vec<PathBuf>,
 
-    /// Sign service account tokens with this key (PEM) [default: the self-made one]
+    /// Sign service account tokens with this key (PEM). Reloaded when it changes [default: the self-made one]
     #[arg(long, value_name = "FILE")]
     pub service_account_signing_key_file: Option<PathBuf>,
 

@@ -90,6 +90,10 @@ impl Engine for InStore {
         })
     }
 
+    fn stands<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move { self.registry.stands(&order(task)?).await.map_err(trouble) })
+    }
+
     fn resources(&self) -> BoxFuture<'_, Result<Vec<GroupResource>, Trouble>> {
         let kinds = self.registry.kinds().all();
         let stored = kinds.into_iter().filter(|it| it.collection().is_some());
@@ -115,6 +119,7 @@ impl Engine for InStore {
             let stored = counts.into_iter().filter(|(_, n)| *n > 0);
             let mut stored: BTreeMap<String, u64> = stored.map(|(it, n)| (it.to_string(), n)).collect();
             let n_unknown = self.registry.n_unknown_versions(resource);
+            let n_unknown = n_unknown.map_err(|it| Trouble::Later(it.message))?;
             if n_unknown > 0 {
                 stored.insert(server::census::UNKNOWN.to_owned(), n_unknown);
             }

@@ -7,6 +7,7 @@
 mod agreement;
 mod bench;
 mod census;
+mod certificates;
 mod check;
 mod cli;
 mod cluster;
@@ -21,6 +22,7 @@ mod kubeconfig;
 mod logging;
 mod machine;
 mod migrate;
+mod notify;
 mod output;
 mod remote;
 mod rollout;
@@ -31,6 +33,7 @@ mod shapes;
 mod snapshot;
 mod status;
 mod storage;
+mod token_keys;
 mod up;
 mod version;
 

@@ -175,7 +175,10 @@ pub fn run(flags: &ControllersFlags) -> Result<(), Failure> {
         }
         tracing::info!(server = %config.cluster_url, controllers = %flags.controllers, "controllers run beside a cluster");
         let vitals = Arc::new(Vitals::default());
-        let watchful = Watchful { counting: Counting(Arc::clone(&metrics)), vitals: Arc::clone(&vitals) };
+        let watchful = Watchful {
+            counting: Counting { metrics: Arc::clone(&metrics), registry: None },
+            vitals: Arc::clone(&vitals),
+        };
         let mut setup = Setup::new(Arc::new(move || clock.now()));
         setup.selection = flags.controllers.clone();
         setup.observe = Arc::new(watchful);

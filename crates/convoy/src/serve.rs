@@ -4,19 +4,16 @@
 //! wait for a signal, drain, close the store. The phases of a server's life are in `server::lifecycle`.
 
 use std::{
-    fs,
     net::{IpAddr, SocketAddr},
-    path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use server::{
-    kubeconfig::Kubeconfig,
-    lifecycle::{Lifecycle, Phase},
-    listen::{self, Limits},
+    lifecycle::{Apart, Lifecycle, Phase},
+    listen::{self, Door, Entrance, Limits},
     metrics::Metrics,
-    pki::{self, Pki},
+    pki::Pki,
     server::{Server, Settings, git_version},
     tls::Tls,
 };
@@ -28,20 +25,19 @@ use tokio::{
 };
 
 use crate::{
+    certificates::{self, Certificates},
     counting::Counting,
     failure::Failure,
     flags::ServeFlags,
     in_store::InStore,
     logging::{self, Volume},
     machine,
+    notify::Notifier,
     settings::{self, Checked},
     storage::Storage,
+    token_keys::TokenKeys,
 };
 
-/// How often certificate files are looked at.
-const FOLLOW_FILES: Duration = Duration::from_secs(5);
-/// How often self-made certificates are looked at; they are renewed a month before they expire.
-const RENEW: Duration = Duration::from_secs(12 * 3600);
 /// How long tasks may take to notice that all is over.
 const LAST_TASKS: Duration = Duration::from_secs(2);
 
@@ -91,15 +87,19 @@ pub struct Started {
     pub server: Server,
     storage: Storage,
     lifecycle: Lifecycle,
+    /// Where its lease is kept.
+    _apart: Apart,
     /// The listener; `None` for a server that is only used inside this process.
     serving: Option<tokio::task::JoinHandle<()>>,
     address: SocketAddr,
     /// Where clients find it.
     pub url: String,
-    /// By what clients recognise this server, where that is known.
-    root_ca: Option<Arc<str>>,
+    /// What was made for it.
+    certificates: Option<Arc<Certificates>>,
     /// What it counts.
     pub metrics: Arc<Metrics>,
+    /// Where others of this process hand it connections, if it listens.
+    pub door: Option<Door>,
 }
 
 async fn serve(
@@ -112,9 +112,16 @@ async fn serve(
     let mut signals = Signals::new()?;
     let clock = SystemClock::shared();
     let started = tokio::select! {
-        started = start(&flags, checked, Storage::open(&flags.storage, &clock), Some(listener), open_files, &clock) => started?,
+        started = start(&flags, checked, Storage::open_or_make(&flags.storage, &clock), Some(listener), open_files, &clock) => started?,
         () = signals.next() => return Ok(()),
     };
+    let notifier = Notifier::from_environment().map(Arc::new);
+    if let Some(notifier) = &notifier {
+        // It listens; what it still waits for may take any time, and /readyz tells.
+        notifier.say("READY=1");
+        let watch = Arc::clone(notifier).watch(started.server.local(), Arc::clone(&clock));
+        started.lifecycle.tasks().spawn("watchdog", watch);
+    }
     let Started { server, address, url, .. } = &started;
     let mut ended = Ok(());
     let (controllers_live, controllers_ended) = oneshot::channel();
@@ -131,7 +138,11 @@ async fn serve(
             Err(error) => ended = Err(Failure::because(&error)),
         },
         why = server.registry().station().ended() => ended = Err(Failure::failed(why)),
+        why = started.lifecycle.tasks().broken() => ended = Err(Failure::failed(why)),
         () = signals.next() => {}
+    }
+    if let Some(notifier) = &notifier {
+        notifier.say("STOPPING=1");
     }
     let delay = flags.serving.shutdown_delay_duration.0;
     tokio::select! {
@@ -154,41 +165,68 @@ pub async fn start(
         None => SocketAddr::new(flags.serving.bind_address, flags.serving.secure_port),
     };
     // Keys are made while the store is opened.
-    let (pki, storage) = tokio::join!(make_pki(flags, clock), storage);
-    let (storage, pki) = (storage?, pki?);
-    let tls = Tls::load(settings::tls_files(flags, pki.as_ref())?, Arc::clone(clock));
+    let (made, storage) = tokio::join!(certificates::make(flags, clock), storage);
+    let (storage, made) = (storage?, made?);
+    let pki = made.as_ref().map(|(pki, _)| pki);
+    let tls = Tls::load(settings::tls_files(flags, pki)?, Arc::clone(clock));
     let tls = Arc::new(tls.map_err(|it| Failure::because(&it))?);
     let release = flags.api.emulated_version;
     let metrics = Arc::new(Metrics::new(clock, &git_version(release), release));
-    let lifecycle = Lifecycle::new();
+    let apart = Apart::start().map_err(|it| Failure::failed(format!("cannot start a thread: {it}")))?;
+    let lifecycle = Lifecycle::with(&apart);
+
+    if let Some(warning) = settings::unused_tls_san(&flags.serving, pki) {
+        tracing::warn!("{warning}");
+    }
+    let token_keys = Arc::new(TokenKeys::load(&flags.authentication, pki)?);
 
     let settings =
-        settings_of(flags, checked, &storage, pki.as_ref(), &tls, &metrics, clock, &listener, address)?;
+        settings_of(flags, checked, &storage, pki, (&tls, &token_keys), &metrics, clock, &listener, address)?;
     let server =
         Server::build(settings, storage.shared(), Arc::clone(clock), Arc::clone(&metrics), lifecycle.clone())
             .await
             .map_err(|it| Failure::because(&it))?;
     refuse_foreign_values(&server)?;
     storage.start_tasks(flags.storage.etcd_compaction_interval.0, clock, &lifecycle);
-    lifecycle.tasks().spawn("tls-files", Arc::clone(&tls).follow_files(FOLLOW_FILES));
+    lifecycle.tasks().supervise("tls-files", Arc::clone(&tls).follow_files());
+    lifecycle.tasks().supervise("token-keys", token_keys.follow_files(Arc::clone(clock)));
 
     let url = format!("https://{}", SocketAddr::new(reachable(address.ip()), address.port()));
-    let root_ca = pki.as_ref().map(|it| fs::read_to_string(&it.ca)).transpose();
-    let root_ca = root_ca.map_err(|it| Failure::failed(format!("cannot read the authority: {it}")))?;
-    let root_ca = root_ca.map(Arc::from);
-    if let Some(pki) = pki {
-        write_kubeconfig(flags, &pki, &url)?;
-        lifecycle.tasks().spawn("renew-certificates", renew(flags.clone(), url.clone(), Arc::clone(clock)));
+    let certificates = made.map(|it| Certificates::new(flags, it, &url, clock)).transpose()?;
+    if let Some(certificates) = &certificates {
+        lifecycle.tasks().supervise("renew-certificates", Arc::clone(certificates).follow());
     }
     let limits = Limits { connections: connections(open_files), ..Limits::default() };
     let counted = Arc::clone(&metrics);
-    let serving = listener.map(|listener| {
-        tokio::spawn(listen::serve(listener, tls, server.chain(), lifecycle.clone(), limits, counted))
+    let (entrance, door) = listener.map(Entrance::with_door).unzip();
+    let serving = entrance.map(|entrance| {
+        let guard = lifecycle.tasks().guard("listener");
+        let serving = listen::serve(entrance, tls, server.chain(), lifecycle.clone(), limits, counted);
+        tokio::spawn(async move {
+            let _guard = guard;
+            serving.await;
+        })
     });
-    Ok(Started { server, storage, lifecycle, serving, address, url, root_ca, metrics })
+    Ok(Started {
+        server,
+        storage,
+        lifecycle,
+        _apart: apart,
+        serving,
+        address,
+        url,
+        certificates,
+        metrics,
+        door,
+    })
 }
 
 impl Started {
+    /// An administrator's kubeconfig as of now, where the keys were made here.
+    pub fn kubeconfig(&self) -> Result<Option<String>, Failure> {
+        self.certificates.as_ref().map(|it| it.kubeconfig()).transpose()
+    }
+
     /// Writes what a cluster must have and starts the controllers.
     ///
     /// What is returned resolves when the controllers have ended.
@@ -207,10 +245,12 @@ impl Started {
     pub fn broken(&self) -> impl Future<Output = String> + Send + 'static {
         let registry = self.server.registry();
         let (cache, station) = (registry.cache().clone(), registry.station().clone());
+        let tasks = self.lifecycle.tasks().clone();
         async move {
             tokio::select! {
                 why = cache.failed() => why,
                 why = station.ended() => why,
+                why = tasks.broken() => why,
             }
         }
     }
@@ -242,12 +282,14 @@ fn start_controllers(flags: &ServeFlags, started: &Started, clock: &SharedClock,
     let now = Arc::clone(clock);
     let mut setup = controllers::Setup::new(Arc::new(move || now.now()));
     setup.selection = flags.controllers.controllers.clone();
-    setup.root_ca.clone_from(&started.root_ca);
-    setup.observe = Arc::new(Counting(Arc::clone(&started.metrics)));
+    setup.root_ca = started.certificates.as_ref().map(|it| it.root_ca());
+    let registry = Some(Arc::downgrade(started.server.registry()));
+    setup.observe = Arc::new(Counting { metrics: Arc::clone(&started.metrics), registry });
     setup.engine = Some(Arc::new(InStore::new(Arc::clone(started.server.registry()))));
+    setup.proves = true;
     setup.election = Some(controllers::Election::new(identity(flags, &started.storage)));
     let lifecycle = started.lifecycle.clone();
-    started.lifecycle.tasks().spawn("controllers", async move {
+    started.lifecycle.tasks().supervise("controllers", async move {
         // They end while requests are still served, so that others need not wait for their lease to expire.
         controllers::run(client, setup, lifecycle.reached(Phase::Leaving)).await;
         drop(live);
@@ -275,7 +317,7 @@ pub async fn drain(
     clock: &SharedClock,
     controllers_ended: oneshot::Receiver<()>,
 ) {
-    let Started { server, storage, lifecycle, serving, address: _, url: _, root_ca: _, metrics: _ } = started;
+    let Started { server, storage, lifecycle, serving, .. } = started;
     tracing::info!(requests = lifecycle.requests(), "stopping");
     lifecycle.leave();
     let _ = tokio::time::timeout(LAST_TASKS, controllers_ended).await;
@@ -305,14 +347,13 @@ fn settings_of(
     checked: Checked,
     storage: &Storage,
     pki: Option<&Pki>,
-    tls: &Arc<Tls>,
+    (tls, token_keys): (&Arc<Tls>, &TokenKeys),
     metrics: &Arc<Metrics>,
     clock: &SharedClock,
     listener: &Option<TcpListener>,
     address: SocketAddr,
 ) -> Result<Settings, Failure> {
     let advertised = SocketAddr::new(settings::advertised(&flags.serving), address.port());
-    let (token_issuer, token_verifier) = settings::service_account_tokens(&flags.authentication, pki)?;
     let trusted = Arc::clone(tls);
     Ok(Settings {
         catalog: checked.catalog,
@@ -322,8 +363,7 @@ fn settings_of(
         admission_plugins: checked.admission_plugins,
         authorization_modes: checked.authorization_modes,
         tokens: settings::tokens(flags.authentication.token_auth_file.as_deref())?,
-        token_issuer,
-        token_verifier,
+        token_keys: token_keys.keyring(),
         max_token_expiration: checked.max_token_expiration,
         request_header: settings::request_header(&flags.authentication),
         trust: Box::new(move || trusted.trust()),
@@ -339,20 +379,6 @@ fn settings_of(
     })
 }
 
-async fn make_pki(flags: &ServeFlags, clock: &SharedClock) -> Result<Option<Pki>, Failure> {
-    if !settings::needs_pki(flags) {
-        return Ok(None);
-    }
-    let (folder, names) = (settings::cert_dir(flags), settings::serving_names(&flags.serving));
-    let now = clock.now();
-    // Another server may hold the directory for a moment.
-    let made = tokio::task::spawn_blocking(move || pki::ensure(&folder, &names, now)).await;
-    match made {
-        Ok(made) => made.map(Some).map_err(|it| Failure::because(&it)),
-        Err(_) => Err(Failure::failed("making keys and certificates ended unexpectedly")),
-    }
-}
-
 /// Values that another kind of server stored cannot be read, and must not be written next to.
 fn refuse_foreign_values(server: &Server) -> Result<(), Failure> {
     let unreadable = server.registry().cache().unreadable();
@@ -362,35 +388,6 @@ fn refuse_foreign_values(server: &Server) -> Result<(), Failure> {
         Some((key, why)) => Err(Failure::failed(format!(
             "the store holds what another kind of server wrote: at {key}, {why}; choose another --etcd-prefix"
         ))),
-    }
-}
-
-fn write_kubeconfig(flags: &ServeFlags, pki: &Pki, url: &str) -> Result<(), Failure> {
-    let Some(path) = &flags.serving.write_kubeconfig else { return Ok(()) };
-    let read = |path: &Path| {
-        fs::read(path).map_err(|it| Failure::failed(format!("cannot read {}: {it}", path.display())))
-    };
-    let kubeconfig = Kubeconfig {
-        server: url,
-        certificate_authority: &read(&pki.ca)?,
-        client_certificate: &read(&pki.admin_certificate)?,
-        client_key: &read(&pki.admin_key)?,
-    };
-    kubeconfig.write(path).map_err(|it| Failure::because(&it))
-}
-
-/// Renews self-made certificates before they expire, and the kubeconfig with them.
-async fn renew(flags: ServeFlags, url: String, clock: SharedClock) {
-    loop {
-        clock.sleep(RENEW).await;
-        let renewed = match make_pki(&flags, &clock).await {
-            Ok(Some(pki)) => write_kubeconfig(&flags, &pki, &url),
-            Ok(None) => Ok(()),
-            Err(failure) => Err(failure),
-        };
-        if let Err(failure) = renewed {
-            tracing::error!("certificates could not be renewed: {failure}");
-        }
     }
 }
 

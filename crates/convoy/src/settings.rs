@@ -8,9 +8,7 @@ use std::{
     time::Duration,
 };
 
-use access::{
-    Mode, Policy, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier, service_account::VerifyingKey,
-};
+use access::{Mode, Policy, RequestHeaderConfig, TokenFile};
 use admission::Plugins;
 use catalog::{Catalog, FeatureGates, Gate, RuntimeConfig};
 use controllers::Controller;
@@ -28,7 +26,7 @@ use store::SharedClock;
 
 use crate::{
     failure::Failure,
-    flags::{ApiFlags, AuditFlags, AuthenticationFlags, FleetFlags, ServeFlags, ServingFlags},
+    flags::{ApiFlags, AuditFlags, AuthenticationFlags, FleetFlags, San, ServeFlags, ServingFlags},
     machine,
     storage::DEFAULT_DATA_DIR,
 };
@@ -184,8 +182,8 @@ fn peers(flags: &ServeFlags, pki: Option<&Pki>) -> Result<Option<Peers>, Failure
         None => Egress::Direct,
         Some(path) => Egress::parse(&read(path)?).map_err(|it| wrong(path, &it))?,
     };
-    // The self-made authority vouches for the self-made serving certificate, and for no other.
-    let made = pki.filter(|_| flags.serving.tls_cert_file.is_none());
+    // The self-made authority vouches for the self-made serving certificate, and hardly for another.
+    let made = pki.filter(|it| flags.serving.tls_cert_file.is_none() && it.serving.is_vouched_for);
     let Some(ca) = peer_ca_file.clone().or_else(|| made.map(|it| it.ca.clone())) else { return Ok(None) };
     let missing = |what: &str| {
         Failure::usage(format!("error building peer proxy handler, proxy-{what}-file not specified"))
@@ -196,7 +194,7 @@ fn peers(flags: &ServeFlags, pki: Option<&Pki>) -> Result<Option<Peers>, Failure
         (None, _, _) => return Err(missing("cert")),
         (Some(_), None, _) => return Err(missing("key")),
     };
-    Ok(Some(Peers { ca, certificate, key, egress }))
+    Ok(Some(Peers::new(ca, certificate, key, egress)))
 }
 
 /// The names that the self-made serving certificate is valid for.
@@ -208,7 +206,29 @@ pub fn serving_names(flags: &ServingFlags) -> ServingNames {
     }
     names.add_ip(flags.bind_address);
     names.add_ip(advertised(flags));
+    for san in &flags.tls_san {
+        match san {
+            San::Name(name) => names.add_dns(name),
+            San::Ip(ip) => names.add_ip(*ip),
+        }
+    }
     names
+}
+
+/// Why `--tls-san` changes nothing, if so: only what was made here is made for other names.
+pub fn unused_tls_san(flags: &ServingFlags, pki: Option<&Pki>) -> Option<String> {
+    let certificate = match (&flags.tls_cert_file, pki) {
+        (Some(given), _) => given,
+        (None, Some(pki)) if !pki.serving.is_made_here => &pki.serving_certificate,
+        (None, _) => return None,
+    };
+    let is_unused = !flags.tls_san.is_empty();
+    is_unused.then(|| {
+        format!(
+            "--tls-san has no effect: the serving certificate {} was not made by convoy and is used as it is",
+            certificate.display()
+        )
+    })
 }
 
 /// The files of TLS: those that flags name, else the self-made ones.
@@ -233,33 +253,6 @@ pub fn tokens(path: Option<&Path>) -> Result<Option<TokenFile>, Failure> {
         tracing::warn!(file = %path.display(), "{warning}");
     }
     Ok(Some(file))
-}
-
-/// Who signs service account tokens, and who checks them.
-pub fn service_account_tokens(
-    flags: &AuthenticationFlags,
-    pki: Option<&Pki>,
-) -> Result<(TokenIssuer, TokenVerifier), Failure> {
-    let made = pki.map(|it| it.service_account_key.clone());
-    let signing = flags.service_account_signing_key_file.clone().or(made);
-    let signing = signing.ok_or_else(|| Failure::usage("--service-account-signing-key-file is needed"))?;
-    let issuer = flags.service_account_issuer.first().cloned().unwrap_or_default();
-    let issuer = TokenIssuer::new(&read(&signing)?, issuer).map_err(|it| wrong(&signing, &it))?;
-    let mut verifier = TokenVerifier::of(&issuer);
-    if !flags.service_account_key_file.is_empty() {
-        verifier.keys = Vec::new();
-        for path in &flags.service_account_key_file {
-            verifier.keys.extend(VerifyingKey::all_from_pem(&read(path)?).map_err(|it| wrong(path, &it))?);
-        }
-    }
-    verifier.issuers.clone_from(&flags.service_account_issuer);
-    let audiences = &flags.api_audiences;
-    verifier.api_audiences.clone_from(if audiences.is_empty() {
-        &flags.service_account_issuer
-    } else {
-        audiences
-    });
-    Ok((issuer, verifier))
 }
 
 /// How front proxies name users.
@@ -297,11 +290,13 @@ pub fn auditor(flags: &AuditFlags, clock: &SharedClock, metrics: &Arc<Metrics>) 
     Ok(auditor)
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+/// The text of a file that a flag names.
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|it| Failure::failed(format!("cannot read {}: {it}", path.display())))
 }
 
-fn wrong(path: &Path, error: &dyn std::error::Error) -> Failure {
+/// What is in a file cannot be used.
+pub(crate) fn wrong(path: &Path, error: &dyn std::error::Error) -> Failure {
     // Parsers like to draw pictures below their first line.
     let reason = crate::failure::chain(error).lines().next().unwrap_or_default().to_owned();
     Failure::failed(format!("{} cannot be used: {reason}", path.display()))

@@ -48,7 +48,7 @@ fn text() -> String {
 fn status() -> View {
     View {
         server: Some(ServerView { identity: text(), incarnation: text(), state: text(), reason: text() }),
-        cluster: Some(ClusterView { agreement: text(), guarantee: text(), protocol: 1 }),
+        cluster: Some(ClusterView { agreement: text(), guarantee: text(), protocol: 1, id: Some(text()) }),
         members: vec![MemberView {
             identity: text(),
             incarnation: text(),
@@ -110,6 +110,11 @@ fn every_field_that_commands_print_is_documented() {
     check("migrate", &crate::migrate::document(&[told]));
     check(
         "agreement",
-        &crate::agreement::document(&ClusterView { agreement: text(), guarantee: text(), protocol: 1 }),
+        &crate::agreement::document(&ClusterView {
+            agreement: text(),
+            guarantee: text(),
+            protocol: 1,
+            id: Some(text()),
+        }),
     );
 }

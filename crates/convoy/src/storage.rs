@@ -2,10 +2,11 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
+use fleet::keys;
 use parking_lot::Mutex;
-use server::{lifecycle::Lifecycle, snapshot::Snapshots};
-use store::{MemoryStore, SharedClock, SharedStore, Store};
-use store_embedded::{EmbeddedStore, Health, Options};
+use server::{follow, lifecycle::Lifecycle, snapshot::Snapshots};
+use store::{MemoryStore, Range, ReadAt, SharedClock, SharedStore, Store, Txn};
+use store_embedded::{EmbeddedStore, Health, OpenError, Options};
 use store_etcd::{EtcdConfig, EtcdStore};
 
 use crate::{failure::Failure, flags::StorageFlags, snapshot};
@@ -31,24 +32,35 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// Opens what the flags ask for.
-    pub async fn open(flags: &StorageFlags, clock: &SharedClock) -> Result<Self, Failure> {
+    /// Opens what the flags ask for, to serve from it: a directory without a store gets one.
+    pub async fn open_or_make(flags: &StorageFlags, clock: &SharedClock) -> Result<Self, Failure> {
+        if !flags.etcd.etcd_servers.is_empty() {
+            let store = connect(flags, clock).await?;
+            store.refuse_nested().await.map_err(|it| Failure::because(&it))?;
+            let nonce = format!("{:032x}", rand::random::<u128>());
+            store.begin_history(&nonce).await.map_err(|it| Failure::because(&it))?;
+            return Ok(Self::Etcd(store, Arc::new(Mutex::new(Ok(())))));
+        }
+        let (folder, options) = (folder(flags), options(flags, clock));
+        let store = EmbeddedStore::open_or_make(&folder, options).map_err(|it| Failure::because(&it))?;
+        if let Err(failure) = forget_the_dead(&store).await {
+            // Their leases end anyway, a little later.
+            tracing::warn!("what earlier servers said of themselves could not be removed: {failure}");
+        }
+        Ok(Self::Embedded(store, folder))
+    }
+
+    /// Opens what the flags ask for, to look at it: nothing is made where there is nothing.
+    pub async fn open(flags: &StorageFlags, clock: &SharedClock) -> Result<Self, NotOpened> {
         if flags.etcd.etcd_servers.is_empty() {
-            let folder = flags.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into());
-            let interval = flags.etcd_compaction_interval.0;
-            let compaction_interval = (!interval.is_zero()).then_some(interval);
-            let options = Options { compaction_interval, ..Options::new(Arc::clone(clock)) };
-            let store = EmbeddedStore::open(&folder, options).map_err(|it| Failure::because(&it))?;
+            // Nothing is kept for removals by somebody who only looks.
+            let options = Options { reserve_bytes: 0, quota_bytes: None, ..options(flags, clock) };
+            let folder = folder(flags);
+            let store = EmbeddedStore::open(&folder, options)?;
             return Ok(Self::Embedded(store, folder));
         }
-        let config = EtcdConfig {
-            ca: flags.etcd.etcd_cafile.clone(),
-            cert: flags.etcd.etcd_certfile.clone(),
-            key: flags.etcd.etcd_keyfile.clone(),
-            prefix: flags.etcd.etcd_prefix.clone(),
-            ..EtcdConfig::new(flags.etcd.etcd_servers.clone(), Arc::clone(clock))
-        };
-        let store = EtcdStore::connect(config).await.map_err(|it| Failure::because(&it))?;
+        let store = connect(flags, clock).await?;
+        must_be_used(&store, &flags.etcd.etcd_prefix).await?;
         Ok(Self::Etcd(store, Arc::new(Mutex::new(Ok(())))))
     }
 
@@ -77,7 +89,8 @@ impl Storage {
             Self::Embedded(store, _) => {
                 let store = store.clone();
                 Box::new(move || match store.health() {
-                    Health::Writable => Ok(()),
+                    // What is there can be read and removed: others could not do more.
+                    Health::Writable | Health::Full(_) => Ok(()),
                     Health::ReadOnly(why) => Err(why),
                 })
             }
@@ -105,7 +118,7 @@ impl Storage {
             Self::Etcd(store, last) => (store, last),
             Self::Memory(store) => {
                 let forget = forget_every(store.clone(), compaction_interval, Arc::clone(clock));
-                return lifecycle.tasks().spawn("memory-compaction", forget);
+                return lifecycle.tasks().supervise("memory-compaction", forget);
             }
             // The embedded store looks after itself, and whoever hands in a store looks after it.
             Self::Embedded(..) | Self::Shared(_) | Self::Lent(_) => return,
@@ -113,9 +126,16 @@ impl Storage {
         let compacted = store.clone();
         lifecycle
             .tasks()
-            .spawn("etcd-compaction", async move { compacted.compact_every(compaction_interval).await });
+            .supervise("etcd-compaction", async move { compacted.compact_every(compaction_interval).await });
+        let followed = store.clone();
+        let reload = move || {
+            let store = followed.clone();
+            async move { Ok(store.reload_certificates().await?) }
+        };
+        let follow = follow::files("authority, certificate and key for etcd", Arc::clone(clock), reload);
+        lifecycle.tasks().supervise("etcd-files", follow);
         let (store, last, clock) = (store.clone(), Arc::clone(last), Arc::clone(clock));
-        lifecycle.tasks().spawn("etcd-check", async move {
+        lifecycle.tasks().supervise("etcd-check", async move {
             loop {
                 clock.sleep(ETCD_CHECK).await;
                 let checked = store.current().await.map(drop).map_err(|it| it.to_string());
@@ -131,6 +151,95 @@ impl Storage {
             Self::Memory(_) | Self::Shared(_) | Self::Lent(_) | Self::Etcd(..) => {}
         }
     }
+}
+
+/// Why a store was not opened.
+#[derive(Debug)]
+pub enum NotOpened {
+    /// A process has the directory: it can be asked instead.
+    InUse(OpenError),
+    /// There is no store.
+    Missing(Failure),
+    /// Anything else, damage included.
+    Failed(Failure),
+}
+
+impl From<OpenError> for NotOpened {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::InUse { .. } => Self::InUse(error),
+            OpenError::Missing { .. } => Self::Missing(Failure::because(&error)),
+            error => Self::Failed(Failure::because(&error)),
+        }
+    }
+}
+
+impl From<Failure> for NotOpened {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<NotOpened> for Failure {
+    fn from(error: NotOpened) -> Self {
+        match error {
+            NotOpened::InUse(error) => Self::because(&error),
+            NotOpened::Missing(failure) | NotOpened::Failed(failure) => failure,
+        }
+    }
+}
+
+fn folder(flags: &StorageFlags) -> PathBuf {
+    flags.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into())
+}
+
+fn options(flags: &StorageFlags, clock: &SharedClock) -> Options {
+    let interval = flags.etcd_compaction_interval.0;
+    let compaction_interval = (!interval.is_zero()).then_some(interval);
+    let quota_bytes = Some(flags.quota_backend_bytes).filter(|it| *it > 0);
+    // A server that cannot join or vote cannot even remove anything.
+    let essential = vec![keys::ROOT.to_owned()];
+    Options { compaction_interval, quota_bytes, essential, ..Options::new(Arc::clone(clock)) }
+}
+
+async fn connect(flags: &StorageFlags, clock: &SharedClock) -> Result<EtcdStore, Failure> {
+    let config = EtcdConfig {
+        ca: flags.etcd.etcd_cafile.clone(),
+        cert: flags.etcd.etcd_certfile.clone(),
+        key: flags.etcd.etcd_keyfile.clone(),
+        prefix: flags.etcd.etcd_prefix.clone(),
+        ..EtcdConfig::new(flags.etcd.etcd_servers.clone(), Arc::clone(clock))
+    };
+    EtcdStore::connect(config).await.map_err(|it| Failure::because(&it))
+}
+
+/// An etcd has every prefix; what makes it a store is that something was written there.
+async fn must_be_used(store: &EtcdStore, prefix: &str) -> Result<(), NotOpened> {
+    for root in ["/convoy/", "/registry/"] {
+        let found = store.list(&Range::prefix(root), ReadAt::Latest, 1).await;
+        if !found.map_err(|it| Failure::because(&it))?.entries.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(NotOpened::Missing(Failure::failed(format!(
+        "nothing is stored in etcd under the prefix {prefix}: name the one that a server was given as --etcd-prefix"
+    ))))
+}
+
+/// Removes what servers said of themselves that had a directory before: whoever has it now knows that they are gone, and
+/// nobody need wait for them, or hand requests to them.
+async fn forget_the_dead(store: &EmbeddedStore) -> Result<(), Failure> {
+    for range in [keys::members(), keys::refusals()] {
+        let page =
+            store.list(&range, ReadAt::Latest, usize::MAX).await.map_err(|it| Failure::because(&it))?;
+        if page.entries.is_empty() {
+            continue;
+        }
+        let gone = |txn: Txn, it: &store::Entry| txn.require_at(&it.key, it.modified).delete(&it.key);
+        let txn = page.entries.iter().fold(Txn::new(), gone);
+        store.commit(txn).await.map_err(|it| Failure::because(&it))?;
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Storage {
@@ -164,7 +273,7 @@ async fn forget_every(store: MemoryStore, interval: Duration, clock: SharedClock
 
 #[cfg(test)]
 mod tests {
-    use store::{Key, ManualClock, Range, Revision, Txn};
+    use store::{Key, ManualClock, Revision};
 
     use super::*;
 

@@ -6,8 +6,10 @@ mod balance;
 mod common;
 mod contexts;
 pub(crate) mod control;
+pub(crate) mod janitor;
 mod ports;
 mod probe;
+mod release;
 mod roll;
 mod servers;
 mod view;
@@ -23,9 +25,8 @@ use std::{
 };
 
 use clap::Args;
-use kube::config::Kubeconfig;
 use meta::Release;
-use server::{lifecycle::Lifecycle, listen};
+use server::{follow, lifecycle::Lifecycle, listen};
 use store::{MemoryStore, SharedClock, SystemClock};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -33,7 +34,10 @@ use tokio::sync::mpsc;
 use self::{
     balance::Balance,
     common::Common,
+    contexts::Contexts,
     control::{Order, Orders, Teller},
+    janitor::Janitor,
+    release::Remembered,
     servers::Servers,
     welcome::Welcome,
 };
@@ -41,8 +45,9 @@ use crate::{
     cli::say,
     duration::GoDuration,
     failure::Failure,
-    flags::{EtcdFlags, StorageFlags, parse_release},
+    flags::{DEFAULT_QUOTA, EtcdFlags, San, StorageFlags, parse_release},
     logging::{self, LogFormat, Volume},
+    machine,
     serve::Signals,
     storage::{DEFAULT_DATA_DIR, Storage},
 };
@@ -77,9 +82,14 @@ pub struct UpFlags {
     #[arg(long, value_name = "PORT")]
     secure_port: Option<u16>,
 
-    /// The release of Kubernetes to be, 1.30 to 1.36
-    #[arg(long, value_name = "X.Y", value_parser = parse_release, default_value_t = catalog::LAST_RELEASE)]
-    emulated_version: Release,
+    /// More names and addresses that the self-made serving certificate is to be valid for; may be given several times, or
+    /// separated by commas
+    #[arg(long, value_name = "NAME_OR_IP", value_delimiter = ',')]
+    tls_san: Vec<San>,
+
+    /// The release of Kubernetes to be, 1.30 to 1.36 [default: the one it was last at, or 1.36]
+    #[arg(long, value_name = "X.Y", value_parser = parse_release)]
+    emulated_version: Option<Release>,
 
     /// Write the administrator's kubeconfig to this file [default: admin.kubeconfig in the data directory]
     #[arg(long, value_name = "FILE")]
@@ -106,9 +116,14 @@ pub fn run(flags: UpFlags) -> Result<(), Failure> {
 async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let home = Home::of(&flags)?;
+    let remembered = Remembered::in_folder(&home.path);
+    let release = match flags.emulated_version {
+        Some(release) => release,
+        None => remembered.read()?.unwrap_or(catalog::LAST_RELEASE),
+    };
     let opened = storage_flags(&flags, &home.path);
     let storage = Arc::new(match &opened {
-        Some(flags) => Storage::open(flags, &clock).await?,
+        Some(flags) => Storage::open_or_make(flags, &clock).await?,
         None => Storage::Memory(MemoryStore::new(Arc::clone(&clock))),
     });
     let (lifecycle, tasks) = (Lifecycle::new(), Lifecycle::new());
@@ -118,24 +133,25 @@ async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
         .map_err(|it| Failure::failed(format!("cannot listen on {}:{front}: {it}", flags.bind_address)))?;
     let local =
         if flags.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { flags.bind_address };
-    let balance = Balance::new(own_ports.iter().map(|it| SocketAddr::new(local, *it)));
+    let balance = Balance::new(own_ports.len(), machine::raise_open_files());
     let common = Common {
         storage: Arc::clone(&storage),
         opened,
         tasks,
         clock: Arc::clone(&clock),
         cert_dir: home.path.join("pki"),
+        tls_san: flags.tls_san.clone(),
         bind_address: flags.bind_address,
         ports: own_ports,
+        remembered,
     };
     let mut servers = tokio::select! {
-        servers = Servers::start(common, balance.clone(), flags.emulated_version) => servers?,
+        servers = Servers::start(common, balance.clone(), release) => servers?,
         () = signals.next() => return Ok(()),
     };
     let url = format!("https://{}", SocketAddr::new(local, front));
-    let file = contexts::of(&url, &servers)?;
     let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| home.path.join("admin.kubeconfig"));
-    contexts::write(&kubeconfig, &file)?;
+    let mut contexts = Contexts::write(url.clone(), kubeconfig, &servers)?;
     let (orders, mut ordered) = Orders::new();
     let control = control::listen(&control::socket(&home.path))?;
     lifecycle.tasks().spawn("control", control::serve(control, orders));
@@ -147,10 +163,10 @@ async fn live(flags: UpFlags, ports: Vec<u16>, clock: SharedClock) -> Result<(),
         took: clock.monotonic(),
         keeps: &keeps(&flags, &home.path),
         data_dir: &home.path,
-        kubeconfig: &std::path::absolute(&kubeconfig).unwrap_or_else(|_| kubeconfig.clone()),
+        kubeconfig: &std::path::absolute(contexts.path()).unwrap_or_else(|_| contexts.path().to_owned()),
         stays: if flags.ephemeral { "everything goes with it" } else { "the data stays" },
     }));
-    until_told(&mut servers, &mut ordered, &mut signals, &file).await;
+    until_told(&mut servers, &mut ordered, &mut signals, &mut contexts, &clock).await;
     tokio::select! {
         () = servers.stop() => {}
         () = signals.next() => return Err(Failure::failed("told to stop twice: gone without finishing")),
@@ -166,17 +182,21 @@ async fn until_told(
     servers: &mut Servers,
     ordered: &mut mpsc::UnboundedReceiver<Order>,
     signals: &mut Signals,
-    file: &Kubeconfig,
+    contexts: &mut Contexts,
+    clock: &SharedClock,
 ) {
     loop {
         tokio::select! {
             () = signals.next() => return,
+            () = clock.sleep(follow::EVERY) => if let Err(failure) = contexts.refresh(servers) {
+                tracing::warn!("the kubeconfig could not be written anew: {failure}");
+            },
             broken = servers.broken() => tokio::select! {
                 () = servers.mend(broken) => {}
                 () = signals.next() => return,
             },
             Some(Order { to, teller }) = ordered.recv() => tokio::select! {
-                () = obey(servers, to, teller, file) => {}
+                () = obey(servers, to, teller, contexts) => {}
                 () = signals.next() => return,
             },
         }
@@ -184,12 +204,12 @@ async fn until_told(
 }
 
 /// Rolls; whatever goes wrong is for whoever ordered it.
-async fn obey(servers: &mut Servers, to: Release, teller: Teller, file: &Kubeconfig) {
+async fn obey(servers: &mut Servers, to: Release, teller: Teller, contexts: &Contexts) {
     // Whoever ordered it did not wait for it to begin.
     if teller.is_alone() {
         return;
     }
-    match contexts::config(file).await {
+    match contexts.config().await {
         Ok(through) => roll::roll(servers, to, through, teller).await,
         Err(failure) => teller.end(failure.to_string(), failure.exit),
     }
@@ -200,19 +220,21 @@ struct Home {
     path: PathBuf,
     /// Only one `convoy up` has it.
     _lock: File,
-    /// Removed at the end.
+    /// Removed at the end, and by the janitor should this process be killed. In this order: the janitor comes last.
     _temporary: Option<TempDir>,
+    _janitor: Option<Janitor>,
 }
 
 impl Home {
     fn of(flags: &UpFlags) -> Result<Self, Failure> {
         let private = Permissions::from_mode(0o700);
         if flags.ephemeral {
-            let made = tempfile::Builder::new().prefix("convoy-").permissions(private).tempdir();
+            let made = tempfile::Builder::new().prefix(janitor::PREFIX).permissions(private).tempdir();
             let made = made.map_err(|it| Failure::failed(format!("no temporary directory: {it}")))?;
             return Ok(Self {
                 path: made.path().to_owned(),
                 _lock: lock(made.path())?,
+                _janitor: Janitor::of(made.path()),
                 _temporary: Some(made),
             });
         }
@@ -223,7 +245,7 @@ impl Home {
         if path.read_dir().map_err(fail)?.next().is_none() {
             std::fs::set_permissions(&path, private).map_err(fail)?;
         }
-        Ok(Self { _lock: lock(&path)?, path, _temporary: None })
+        Ok(Self { _lock: lock(&path)?, path, _temporary: None, _janitor: None })
     }
 }
 
@@ -259,6 +281,7 @@ fn storage_flags(flags: &UpFlags, data_dir: &Path) -> Option<StorageFlags> {
         data_dir: Some(data_dir.to_owned()),
         etcd: flags.etcd.clone(),
         etcd_compaction_interval: GoDuration::from_secs(COMPACTION.as_secs()),
+        quota_backend_bytes: DEFAULT_QUOTA,
         event_ttl: GoDuration::from_secs(3_600),
     })
 }

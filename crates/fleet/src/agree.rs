@@ -138,6 +138,23 @@ pub enum Blocked {
         /// The revision of the newer definition.
         definition: Revision,
     },
+    /// A CustomResourceDefinition has the name of a resource that this server has built in.
+    #[error(
+        "{resource} is built in, and a CustomResourceDefinition of that name is in use: delete the definition with a \
+         server that does not have {resource} built in"
+    )]
+    Defined {
+        /// The resource.
+        resource: GroupResource,
+    },
+    /// The reverse: a definition has the name of a resource that other servers have built in.
+    #[error(
+        "{resource} is built into other servers: a CustomResourceDefinition of that name cannot be used beside them"
+    )]
+    BuiltIn {
+        /// The resource.
+        resource: GroupResource,
+    },
 }
 
 /// The next record of a resource, with this server's report, or without one when entries are only to be pruned
@@ -145,6 +162,13 @@ pub enum Blocked {
 pub fn plan(facts: &Facts<'_>, report: Option<&Report>) -> Result<Plan, Blocked> {
     let Facts { resource, fence, members, agreement, now, revision, .. } = *facts;
     let mut next = fence.cloned().unwrap_or_else(|| FenceRecord::new(resource, revision, now));
+    if next.definition.is_some() {
+        if next.in_use().next().is_some() {
+            return Err(Blocked::Defined { resource: resource.clone() });
+        }
+        // The definition is gone, and nobody may write by it any more.
+        (next.definition, next.definition_uid) = (None, None);
+    }
     let is_fresh = report.is_some_and(|it| !has_voted(&next, it));
     let departures = prune(&mut next, members, now, report);
     if let Some(report) = report {
@@ -202,7 +226,12 @@ pub(crate) fn prune(
     let departures: Vec<Departed> = stale
         .into_iter()
         .filter(|it| it.votes)
-        .map(|Entry { identity, preferred, .. }| Departed { identity, preferred, at: now })
+        .map(|Entry { identity, preferred, .. }| Departed {
+            identity,
+            preferred,
+            at: now,
+            unknown: Unknown::new(),
+        })
         .collect();
     next.departed.retain(|old| departures.iter().all(|it| it.identity != old.identity));
     next.departed.extend(departures.iter().cloned());

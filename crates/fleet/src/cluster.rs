@@ -6,7 +6,10 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{FORMAT, Record, Unknown};
+use crate::{
+    ClusterId,
+    record::{FORMAT, Record, Unknown},
+};
 
 /// The protocol that this release speaks. A server that meets a newer one does not join.
 pub const PROTOCOL: u32 = 1;
@@ -44,6 +47,9 @@ pub struct ClusterRecord {
     pub guarantee: Guarantee,
     /// The newest protocol in use.
     pub protocol: u32,
+    /// Which cluster this is; `None` in what 0.1.0 recorded, until a server of a later release starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<ClusterId>,
     /// Of newer releases.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -63,6 +69,8 @@ pub struct Wanted {
 pub enum Modes {
     /// The first start: record these, requiring that nothing is recorded.
     Record(ClusterRecord),
+    /// As recorded, but without an id: record this instead, requiring that nothing else has changed.
+    Name(ClusterRecord),
     /// As recorded.
     Same(ClusterRecord),
 }
@@ -91,8 +99,12 @@ pub enum ModesError {
     },
 }
 
-/// Compares what a server wants with what is recorded.
-pub fn check_modes(recorded: Option<&ClusterRecord>, wanted: Wanted) -> Result<Modes, ModesError> {
+/// Compares what a server wants with what is recorded. A cluster that has no id yet gets `fresh`.
+pub fn check_modes(
+    recorded: Option<&ClusterRecord>,
+    wanted: Wanted,
+    fresh: &ClusterId,
+) -> Result<Modes, ModesError> {
     let Wanted { agreement, guarantee } = wanted;
     let Some(record) = recorded else {
         return Ok(Modes::Record(ClusterRecord {
@@ -100,6 +112,7 @@ pub fn check_modes(recorded: Option<&ClusterRecord>, wanted: Wanted) -> Result<M
             agreement: agreement.unwrap_or_default(),
             guarantee: guarantee.unwrap_or_default(),
             protocol: PROTOCOL,
+            id: Some(fresh.clone()),
             unknown: Unknown::new(),
         }));
     };
@@ -108,6 +121,9 @@ pub fn check_modes(recorded: Option<&ClusterRecord>, wanted: Wanted) -> Result<M
     }
     same("storage-version-agreement", agreement, record.agreement)?;
     same("storage-version-guarantee", guarantee, record.guarantee)?;
+    if record.id.is_none() {
+        return Ok(Modes::Name(ClusterRecord { id: Some(fresh.clone()), ..record.clone() }));
+    }
     Ok(Modes::Same(record.clone()))
 }
 
@@ -176,9 +192,13 @@ impl FromStr for Guarantee {
 mod tests {
     use super::*;
 
+    fn fresh() -> ClusterId {
+        ClusterId::new("fresh")
+    }
+
     fn recorded(agreement: Agreement, guarantee: Guarantee) -> ClusterRecord {
         let wanted = Wanted { agreement: Some(agreement), guarantee: Some(guarantee) };
-        match check_modes(None, wanted) {
+        match check_modes(None, wanted, &ClusterId::new("first")) {
             Ok(Modes::Record(record)) => record,
             other => panic!("{other:?}"),
         }
@@ -186,33 +206,47 @@ mod tests {
 
     #[test]
     fn the_first_server_records_vote_and_strict() {
-        let Ok(Modes::Record(record)) = check_modes(None, Wanted::default()) else { panic!() };
+        let Ok(Modes::Record(record)) = check_modes(None, Wanted::default(), &fresh()) else { panic!() };
         assert_eq!((record.agreement, record.guarantee), (Agreement::Vote, Guarantee::Strict));
         let text = serde_json::to_string(&record).unwrap();
-        assert_eq!(text, r#"{"format":1,"agreement":"vote","guarantee":"strict","protocol":1}"#);
+        assert_eq!(text, r#"{"format":1,"agreement":"vote","guarantee":"strict","protocol":1,"id":"fresh"}"#);
+    }
+
+    #[test]
+    fn a_cluster_is_named_once() {
+        let text = r#"{"format":1,"agreement":"report","guarantee":"strict","protocol":1,"more":[7]}"#;
+        let of_old: ClusterRecord = serde_json::from_str(text).unwrap();
+        let Ok(Modes::Name(named)) = check_modes(Some(&of_old), Wanted::default(), &fresh()) else {
+            panic!()
+        };
+        assert_eq!(named, ClusterRecord { id: Some(fresh()), ..of_old });
+        let other = ClusterId::new("another");
+        assert_eq!(check_modes(Some(&named), Wanted::default(), &other), Ok(Modes::Same(named.clone())));
+        let text = serde_json::to_value(&named).unwrap();
+        assert_eq!(text["more"][0], 7, "what a newer release recorded must stay");
     }
 
     #[test]
     fn a_server_with_other_modes_names_both() {
         let record = recorded(Agreement::Report, Guarantee::Strict);
         let wanted = Wanted { agreement: Some(Agreement::Vote), guarantee: None };
-        let error = check_modes(Some(&record), wanted).unwrap_err().to_string();
+        let error = check_modes(Some(&record), wanted, &fresh()).unwrap_err().to_string();
         assert!(error.contains("--storage-version-agreement=vote, the cluster uses report"), "{error}");
         let wanted = Wanted { agreement: None, guarantee: Some(Guarantee::Loose) };
-        let error = check_modes(Some(&record), wanted).unwrap_err().to_string();
+        let error = check_modes(Some(&record), wanted, &fresh()).unwrap_err().to_string();
         assert!(error.contains("--storage-version-guarantee=loose, the cluster uses strict"), "{error}");
     }
 
     #[test]
     fn a_server_without_flags_does_as_the_others() {
         let record = recorded(Agreement::Report, Guarantee::Loose);
-        assert_eq!(check_modes(Some(&record), Wanted::default()), Ok(Modes::Same(record.clone())));
+        assert_eq!(check_modes(Some(&record), Wanted::default(), &fresh()), Ok(Modes::Same(record.clone())));
     }
 
     #[test]
     fn a_newer_protocol_is_not_joined() {
         let record = ClusterRecord { protocol: 2, ..recorded(Agreement::Vote, Guarantee::Strict) };
-        let error = check_modes(Some(&record), Wanted::default()).unwrap_err();
+        let error = check_modes(Some(&record), Wanted::default(), &fresh()).unwrap_err();
         assert_eq!(error, ModesError::NewerProtocol { recorded: 2 });
     }
 }

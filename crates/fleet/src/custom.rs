@@ -61,11 +61,16 @@ pub fn plan(
         Some(newer) if newer > definition.revision => {
             return Err(Blocked::Behind { resource: resource.clone(), definition: newer });
         }
-        _ => {}
+        None if next.in_use().next().is_some() => {
+            return Err(Blocked::BuiltIn { resource: resource.clone() });
+        }
+        Some(_) | None => {}
     }
+    let is_recreated = fence.is_some() && next.definition_uid.as_deref() != Some(&*definition.uid);
     if next.definition_uid.as_deref() != Some(&*definition.uid) {
-        // The entries are about an earlier definition: nobody has seen this one yet.
+        // The entries and what they had in common are about an earlier definition: nobody has seen this one yet.
         next.entries.clear();
+        next.common = None;
         next.definition_uid = Some(definition.uid.clone());
     }
     let report = reporter.map(|it| definition.report(it));
@@ -81,6 +86,11 @@ pub fn plan(
         definition.rewrite(entry);
     }
     agree::settle_common(&mut next, members, members.iter(), now);
+    if is_recreated && fence.is_some_and(|it| it.epoch == next.epoch) {
+        // Whoever noted the epoch of the earlier definition must not find it again, even if the versions are the same.
+        next.epoch = next.epoch.next();
+        next.condition.since = now;
+    }
     Ok(agree::finish(facts, next, None))
 }
 

@@ -44,7 +44,7 @@ pub struct FenceRecord {
     /// What all entries name, once every counted member had an entry.
     #[serde(with = "serial::maybe_version", default, skip_serializing_if = "Option::is_none")]
     pub common: Option<StorageVersion>,
-    /// Grows with every change of `common`.
+    /// Grows with every change of `common`, and when a definition takes the place of another.
     pub epoch: Epoch,
     /// Why there is a common version, or none.
     pub condition: Condition,
@@ -99,6 +99,9 @@ pub struct Departed {
     /// When that was noticed.
     #[serde(with = "serial::time")]
     pub at: Timestamp,
+    /// Of newer releases.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// While it stands, the selection does not move.
@@ -111,6 +114,9 @@ pub struct Hold {
     /// When.
     #[serde(with = "serial::time")]
     pub since: Timestamp,
+    /// Of newer releases.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// The condition `AllEncodingVersionsEqual`; it is true exactly when there is a common version.
@@ -123,6 +129,9 @@ pub struct Condition {
     /// Since when: changes when the condition flips or the common version changes.
     #[serde(with = "serial::time")]
     pub since: Timestamp,
+    /// Of newer releases.
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// Why there is a common version, or none.
@@ -162,6 +171,7 @@ impl FenceRecord {
                 reason: Reason::CommonEncodingVersionUnset,
                 message: "Common encoding version unset".to_owned(),
                 since: now,
+                unknown: Unknown::new(),
             },
             hold: None,
             entries: Vec::new(),
@@ -178,6 +188,12 @@ impl FenceRecord {
     /// The entry of one process.
     pub fn own_entry(&self, identity: &Identity, incarnation: &Incarnation) -> Option<&Entry> {
         self.entry(identity).filter(|it| it.incarnation == *incarnation)
+    }
+
+    /// Whether all servers write the same version, and none of them would like another one.
+    pub fn is_settled(&self) -> bool {
+        let common = self.common.as_ref();
+        common.is_some() && self.entries.iter().all(|it| Some(&it.preferred) == common)
     }
 
     /// Every version that somebody may write now or, being selected, would write.

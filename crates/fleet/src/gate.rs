@@ -76,7 +76,9 @@ impl From<&Blocked> for Gate {
             Blocked::OthersCannotRead { .. }
             | Blocked::NothingCommon { .. }
             | Blocked::Full { .. }
-            | Blocked::Behind { .. } => Gate::Closed(Some(blocked.to_string())),
+            | Blocked::Behind { .. }
+            | Blocked::Defined { .. }
+            | Blocked::BuiltIn { .. } => Gate::Closed(Some(blocked.to_string())),
         }
     }
 }

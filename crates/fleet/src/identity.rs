@@ -1,4 +1,4 @@
-//! Who a server is: its identity, which survives restarts, and its incarnation, which does not.
+//! Who a server is: its identity, which survives restarts, and its incarnation, which does not; and of which cluster.
 //!
 //! Deliberately not here: whether an identity is taken; see [`crate::member`].
 
@@ -16,6 +16,12 @@ pub struct Identity(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Incarnation(Arc<str>);
+
+/// Names one history of a store: made with the store, and made anew by every restore. Servers that name different ones do
+/// not share a store, whatever their certificates say.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(Arc<str>);
 
 /// Counts the changes of a resource's common version. An epoch is never used twice for a resource, not even
 /// after its record was removed and made anew.
@@ -60,6 +66,18 @@ impl Incarnation {
     }
 }
 
+impl ClusterId {
+    /// The cluster with this random text.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Epoch {
     /// The epoch of this number.
     pub const fn new(number: u64) -> Self {
@@ -85,6 +103,12 @@ impl fmt::Display for Identity {
 }
 
 impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ClusterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -5,6 +5,9 @@ use store::{Key, Range};
 
 use crate::Identity;
 
+/// What all keys begin with.
+pub const ROOT: &str = "/convoy/";
+
 /// The modes of the cluster.
 pub fn cluster() -> Key {
     Key::new("/convoy/cluster")
@@ -20,6 +23,11 @@ pub fn members() -> Range {
     Range::prefix("/convoy/members/")
 }
 
+/// The notes of servers that are kept out.
+pub fn refusals() -> Range {
+    Range::prefix("/convoy/refused/")
+}
+
 /// Written by every join: whoever decided on a list of members requires it unchanged.
 pub fn joined() -> Key {
     Key::new("/convoy/joined")
@@ -33,7 +41,12 @@ pub fn moved() -> Key {
 
 /// The fence record of a resource.
 pub fn fence(resource: &GroupResource) -> Key {
-    Key::new(format!("/convoy/fences/{}", mirror_name(resource)))
+    fence_of_mirror(&mirror_name(resource))
+}
+
+/// The fence record that a StorageVersion object of this name mirrors.
+pub fn fence_of_mirror(name: &str) -> Key {
+    Key::new(format!("/convoy/fences/{name}"))
 }
 
 /// All fence records.

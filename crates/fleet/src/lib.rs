@@ -33,7 +33,9 @@ pub mod mirror;
 pub mod offer;
 pub mod put;
 pub mod record;
+pub mod restore;
 pub mod route;
+pub mod sender;
 mod serial;
 pub mod stored;
 #[cfg(test)]
@@ -42,6 +44,6 @@ pub mod write;
 
 pub use encoding::Encoding;
 pub use fence::{Entry, FenceRecord};
-pub use identity::{Epoch, Identity, Incarnation};
+pub use identity::{ClusterId, Epoch, Identity, Incarnation};
 pub use member::{MemberRecord, Members};
 pub use offer::Offer;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use store::Revision;
 
 use crate::{
-    FenceRecord, Identity, Incarnation,
+    ClusterId, FenceRecord, Identity, Incarnation,
     cluster::PROTOCOL,
     fence::MAX_VERSIONS,
     offer::Offer,
@@ -28,6 +28,10 @@ use crate::{
 
 /// The gate under which a server takes part in agreements.
 pub const FEATURE: &str = "StorageVersionAPI";
+
+/// Among the features of a record: the server requires the facts that justify a request (`meta::grounds`) when it commits.
+/// Servers of 0.1.0 do not say so, and ignore the facts.
+pub const REQUIRES_GROUNDS: &str = "RequiresGrounds";
 
 const MAX_RESOURCES: usize = 4096;
 
@@ -55,6 +59,9 @@ pub struct MemberRecord {
     pub peer_address: Option<String>,
     /// The protocol it speaks.
     pub protocol: u32,
+    /// The cluster that it joined; `None` of servers of 0.1.0, which know no ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterId>,
     /// Gates that matter to others. One that is not named is off.
     #[serde(default)]
     pub features: BTreeMap<String, bool>,
@@ -104,6 +111,8 @@ pub struct Applicant<'a> {
     pub fences: &'a [FenceRecord],
     /// What is stored and cannot be read here ([`crate::stored::undecodable`]), counted after `fences` were read.
     pub unreadable: &'a [Undecodable],
+    /// Resources that this server has built in and that users have defined, as the store says.
+    pub defined: &'a [GroupResource],
 }
 
 /// What is known of the process behind a record with our identity.
@@ -113,8 +122,10 @@ pub enum Other {
     Excluded,
     /// Its peer address has not been asked yet.
     NotAsked,
-    /// Nobody answered there in time.
+    /// Nobody answered there: the connection was refused, or nothing came in time.
     Silent,
+    /// Something answered there that could not be proven to be anybody: it may well be the other process.
+    Unproven(String),
     /// Somebody answered, and was proven to be a server of this cluster.
     Answered(Identity, Incarnation),
 }
@@ -151,6 +162,22 @@ pub enum JoinError {
         /// Where it answered.
         address: Option<String>,
     },
+    /// The same identity is recorded for another process, and whether that is gone cannot be told.
+    #[error(
+        "the identity {identity} is recorded for another process (incarnation {incarnation} at {address}), and it is not \
+         known to be gone: {why}; give this server another name with --hostname-override, stop the other one, or wait \
+         until its record expires"
+    )]
+    Unproven {
+        /// The identity.
+        identity: Identity,
+        /// The process that is recorded.
+        incarnation: Incarnation,
+        /// Where it should answer.
+        address: String,
+        /// What answered there.
+        why: String,
+    },
     /// A member speaks a protocol that this release does not know.
     #[error("{identity} speaks protocol {protocol}, this release knows protocols up to {PROTOCOL}")]
     NewerProtocol {
@@ -175,6 +202,18 @@ pub enum JoinError {
         /// This server's release.
         release: Release,
     },
+    /// Users have defined what this server has built in.
+    #[error(
+        "the CustomResourceDefinition {resource} stands in the way: release {release} has {resource} built in, and its \
+         objects are stored elsewhere and in another form. With a server that emulates an older release \
+         (--emulated-version), save the objects, delete the definition, and create them again after the upgrade"
+    )]
+    Defined {
+        /// The resource, and the name of the definition.
+        resource: GroupResource,
+        /// This server's release.
+        release: Release,
+    },
 }
 
 /// Whether a server is still the member it was.
@@ -190,7 +229,7 @@ pub enum Standing {
 
 /// Decides how a server becomes a member, or why not.
 pub fn join(applicant: &Applicant<'_>) -> Result<Join, JoinError> {
-    let Applicant { me, members, fences, unreadable, .. } = applicant;
+    let Applicant { me, members, fences, unreadable, defined, .. } = applicant;
     if let Some(newer) = members.iter().find(|it| it.protocol > PROTOCOL) {
         let (identity, protocol) = (newer.identity.clone(), newer.protocol);
         return Err(JoinError::NewerProtocol { identity, protocol });
@@ -198,6 +237,9 @@ pub fn join(applicant: &Applicant<'_>) -> Result<Join, JoinError> {
     let how = claim(applicant)?;
     if let Join::Probe(_) = how {
         return Ok(how);
+    }
+    if let Some(resource) = defined.first() {
+        return Err(JoinError::Defined { resource: resource.clone(), release: me.emulated });
     }
     if !unreadable.is_empty() {
         return Err(JoinError::Unreadable(unreadable.to_vec()));
@@ -223,7 +265,8 @@ pub fn standing(me: &Identity, incarnation: &Incarnation, current: Option<&Membe
     }
 }
 
-/// Whether the identity is free, or can be made so.
+/// Whether the identity is free, or can be made so. Only silence, or an answer of this very process, shows that the
+/// recorded one is gone from its address; whatever else answers may be it, and would end by a take-over.
 fn claim(applicant: &Applicant<'_>) -> Result<Join, JoinError> {
     let Applicant { me, taken, other, .. } = applicant;
     let Some((record, revision)) = taken else { return Ok(Join::Create) };
@@ -238,11 +281,20 @@ fn claim(applicant: &Applicant<'_>) -> Result<Join, JoinError> {
             let (identity, incarnation) = (identity.clone(), incarnation.clone());
             Err(JoinError::Taken { identity, incarnation, address: address.clone() })
         }
-        // Somebody else, or this very process, answers where the other one was.
-        (Other::Excluded | Other::NotAsked | Other::Silent | Other::Answered(..), _) => {
+        (Other::Answered(identity, _), Some(address)) if *identity != me.identity => {
+            Err(unproven(record, address, format!("{identity} answers there")))
+        }
+        (Other::Unproven(why), Some(address)) => Err(unproven(record, address, why.clone())),
+        // This very process answers where the other one was, or there is nobody to ask.
+        (Other::Excluded | Other::NotAsked | Other::Silent | Other::Unproven(_) | Other::Answered(..), _) => {
             Ok(Join::TakeOver(*revision))
         }
     }
+}
+
+fn unproven(record: &MemberRecord, address: &str, why: String) -> JoinError {
+    let (identity, incarnation) = (record.identity.clone(), record.incarnation.clone());
+    JoinError::Unproven { identity, incarnation, address: address.to_owned(), why }
 }
 
 /// A version that may be written, which the server persists and cannot read.
@@ -260,6 +312,11 @@ fn is_in_use(me: &MemberRecord, fence: &FenceRecord, version: &StorageVersion, m
 }
 
 impl MemberRecord {
+    /// Whether the server requires the facts that justify a request when it commits.
+    pub fn requires_grounds(&self) -> bool {
+        self.features.get(REQUIRES_GROUNDS).copied().unwrap_or(false)
+    }
+
     /// Whether it takes part in agreements.
     pub fn takes_part(&self) -> bool {
         self.features.get(FEATURE).copied().unwrap_or(false)

@@ -39,6 +39,7 @@ pub(crate) fn member(name: &str, incarnation: &str, preferred: &str, reads: &[&s
         min_compatible: Release::v1(35),
         peer_address: None,
         protocol: PROTOCOL,
+        cluster: None,
         features: [(FEATURE.to_owned(), true)].into(),
         persisted: [(things(), persisted)].into(),
         offer: Arc::default(),

@@ -7,9 +7,11 @@
 
 pub mod field;
 pub mod freeze;
+pub mod grounds;
 pub mod ids;
 pub mod name;
 pub mod object;
+pub mod retry;
 pub mod selector;
 pub mod status;
 pub mod time;
@@ -17,7 +19,9 @@ pub mod validate;
 pub mod version;
 
 pub use field::{FieldError, FieldErrors};
+pub use grounds::{Fact, Grounds};
 pub use ids::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use retry::{DidNotHappen, RetryAfter};
 pub use selector::{FieldSelector, LabelSelector};
 pub use status::{Cause, Details, Reason, Status};
 pub use version::{ApiVersion, Release, ResourceVersion, StorageVersion};

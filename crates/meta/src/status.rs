@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GroupKind, GroupResource, field::quote};
+use crate::{GroupKind, GroupResource, RetryAfter, field::quote};
 
 /// The machine-readable reason of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,7 @@ pub enum Reason {
     Gone,
     Invalid,
     ServerTimeout,
+    #[serde(rename = "StorageReadError")]
     StoreReadError,
     Timeout,
     TooManyRequests,
@@ -175,8 +176,17 @@ impl Status {
 
     /// Adds when to try again, to the details and so to the `Retry-After` header.
     #[must_use]
-    pub fn retry_after(mut self, seconds: u32) -> Self {
-        self.details.get_or_insert_default().retry_after_seconds = seconds;
+    pub fn retry_after(mut self, after: RetryAfter) -> Self {
+        self.details.get_or_insert_default().retry_after_seconds = after.seconds();
+        self
+    }
+
+    /// The same failure, met after something was written: nobody is told to try again.
+    #[must_use]
+    pub fn after_the_fact(mut self) -> Self {
+        if let Some(details) = &mut self.details {
+            details.retry_after_seconds = 0;
+        }
         self
     }
 
@@ -289,13 +299,13 @@ impl Status {
     }
 
     /// 429 with when to try again.
-    pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
-        Self::failure(429, Reason::TooManyRequests, message).retry_after(seconds)
+    pub fn too_many_requests(message: impl Into<String>, after: RetryAfter) -> Self {
+        Self::failure(429, Reason::TooManyRequests, message).retry_after(after)
     }
 
-    /// 504: the server tried for too long.
-    pub fn timeout(message: impl Into<String>, seconds: u32) -> Self {
-        Self::failure(504, Reason::Timeout, format!("Timeout: {}", message.into())).retry_after(seconds)
+    /// 504: the server tried for too long, and what was to be done may have been.
+    pub fn timeout(message: impl Into<String>) -> Self {
+        Self::failure(504, Reason::Timeout, format!("Timeout: {}", message.into()))
     }
 
     /// 500.
@@ -310,8 +320,8 @@ impl Status {
     }
 
     /// 503 with when to try again.
-    pub fn unavailable(message: impl Into<String>, seconds: u32) -> Self {
-        Self::failure(503, Reason::ServiceUnavailable, message).retry_after(seconds)
+    pub fn unavailable(message: impl Into<String>, after: RetryAfter) -> Self {
+        Self::failure(503, Reason::ServiceUnavailable, message).retry_after(after)
     }
 
     /// 501: this server will never do it.

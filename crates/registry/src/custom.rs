@@ -10,6 +10,7 @@
 //! Deliberately not here: HTTP. The server hands in how conversion webhooks are called ([`Webhooks`]).
 
 pub(crate) mod accept;
+mod catch_up;
 pub(crate) mod columns;
 pub(crate) mod convert;
 pub(crate) mod definition;
@@ -103,7 +104,12 @@ pub(crate) struct Shape {
     pub(crate) fills_status: bool,
     /// As apply sees it.
     types: OnceLock<(Arc<Schema>, TypeId)>,
+    /// Whether its patterns may take long to compile, or to match.
+    is_costly: bool,
 }
+
+/// Patterns of a schema that have more states than this together take milliseconds to compile.
+const COSTLY_PATTERNS: u64 = 2_000;
 
 impl Custom {
     /// The version of this name.
@@ -126,6 +132,12 @@ impl Custom {
             (Arc::new(types), root)
         });
         Some((types, *root))
+    }
+
+    /// Whether even a small object of this version may take long to check: its schema has yet to be compiled, or has large
+    /// patterns.
+    pub fn is_costly(&self, version: &str) -> bool {
+        self.shapes.get().is_none() || self.shape(version).is_some_and(|it| it.is_costly)
     }
 
     /// What ties a put to this very state of the definition.
@@ -207,6 +219,7 @@ impl Shape {
     fn of(root: Node) -> Self {
         let mut bare = Value::Object(meta::Map::new());
         fill(&root, &mut bare);
-        Self { root, fills_status: bare.get("status").is_some(), types: OnceLock::new() }
+        let is_costly = root.pattern_weight() > COSTLY_PATTERNS;
+        Self { root, fills_status: bare.get("status").is_some(), types: OnceLock::new(), is_costly }
     }
 }

@@ -3,6 +3,7 @@
 //! An object that nothing holds is removed at once. One with finalizers, or a pod that runs on a node, is only marked;
 //! it goes when the last finalizer does or when its grace period is set to zero.
 
+mod malformed;
 mod propagation;
 
 use std::{sync::Arc, time::Duration};
@@ -10,14 +11,15 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use cache::Item;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use meta::{FieldError, FieldErrors, GroupKind, GroupResource, Status, Value, object};
+use meta::{FieldError, FieldErrors, Grounds, GroupKind, GroupResource, Status, Value, object};
 use serde::Deserialize;
 use serde_json::json;
-use store::{CommitError, Require, Store, Txn};
+use store::{CommitError, Key, Require, Revision, Txn};
 
 use crate::{
     ListOptions, ListPage, Registry, Target, WriteOptions,
     custom::prepare,
+    grounds::Settled,
     limits, outcome,
     resource_version::Wanted,
     serve,
@@ -39,6 +41,19 @@ pub struct DeleteOptions {
     pub orphan_dependents: Option<bool>,
     /// `["All"]` for a dry run.
     pub dry_run: Vec<String>,
+    /// Removes an object that cannot be decoded, whatever it holds. The server asks who may.
+    pub ignore_store_read_error_with_cluster_breaking_potential: Option<bool>,
+}
+
+impl DeleteOptions {
+    /// Of this very object in this very state.
+    pub fn exactly(object: &Value) -> Self {
+        let preconditions = Preconditions {
+            uid: Some(object::uid(object).to_owned()),
+            resource_version: Some(object::resource_version(object).to_owned()),
+        };
+        Self { preconditions: Some(preconditions), ..Self::default() }
+    }
 }
 
 /// What must hold for a deletion to happen.
@@ -73,20 +88,37 @@ enum Plan {
 }
 
 impl Registry {
-    /// Deletes one object, or marks it.
+    /// Deletes one object, or marks it, on these grounds.
     pub async fn delete(
         &self,
         target: &Target,
         options: &DeleteOptions,
         admit: &dyn Admit,
+        grounds: &Grounds,
     ) -> Result<Deleted, Status> {
         check_options(options)?;
-        let mut current = self.collection(target)?.get(target.key().as_str());
-        let mut is_fresh = false;
+        let grounds = self.settle(grounds).await?;
+        if options.ignores_read_errors() {
+            return self.delete_malformed(target, admit, grounds).await;
+        }
+        self.delete_on(target, options, admit, None, &grounds).await
+    }
+
+    /// The same for the object with this uid only, where one is given: 404 for another one of that name.
+    async fn delete_on(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        admit: &dyn Admit,
+        uid: Option<&str>,
+        grounds: &Settled,
+    ) -> Result<Deleted, Status> {
+        let is_meant = |it: &Item| uid.is_none_or(|uid| it.uid() == uid);
+        let (mut current, mut is_fresh) = self.known(target).await?;
         for _ in 0..limits::MAX_ATTEMPTS {
-            let setback = match &current {
+            let setback = match current.as_ref().filter(|it| is_meant(it)) {
                 None => Setback::Refused(Status::not_found(&target.kind.resource, &target.name)),
-                Some(item) => match self.delete_item(target, options, admit, item).await {
+                Some(item) => match self.delete_item(target, options, admit, item, grounds).await {
                     Ok(deleted) => return Ok(deleted),
                     Err(setback) => setback,
                 },
@@ -114,6 +146,7 @@ impl Registry {
         options: &DeleteOptions,
         admit: &dyn Admit,
         item: &Arc<Item>,
+        grounds: &Settled,
     ) -> Result<Deleted, Setback> {
         // Only metadata changes, so an object of a built-in kind stays in the version in which it is.
         let shown = self.presented_at_best(target, item).await;
@@ -123,21 +156,28 @@ impl Registry {
             let why = "this namespace may not be deleted";
             return Err(Status::forbidden(&target.kind.resource, &target.name, why).into());
         }
-        admit.delete(target, &old).await?;
+        if admit.reviews_deletion(target) {
+            // Who protects objects by their fields must see them: what cannot be shown is kept.
+            let seen = self.presented(target, item).await?;
+            admit.delete(target, &serve::tree(target, &seen)).await?;
+        }
         let is_dry = !options.dry_run.is_empty();
         match self.plan(target, options, &old) {
-            Plan::Nothing => Ok(Deleted::Marked(serve::object(target, &shown))),
+            Plan::Nothing => {
+                self.check_stored(target, item).await?;
+                Ok(Deleted::Marked(serve::object(target, &shown)))
+            }
             Plan::Mark(object) if is_dry => {
                 let shown = target.kind.converter().convert(object, &target.group_version.to_string());
                 Ok(Deleted::Marked(Bytes::from(serde_json::to_vec(&shown).expect("a tree must serialize"))))
             }
             Plan::Mark(object) => {
                 let state = Require::At(target.key(), item.revision());
-                self.put(target, &object, None, state).await.map(Deleted::Marked)
+                self.put(target, &object, None, state, grounds.clone()).await.map(Deleted::Marked)
             }
             Plan::Remove => {
                 if !is_dry {
-                    self.remove(target, item).await?;
+                    self.remove(target, item.revision(), grounds.clone()).await?;
                 }
                 if target.kind.strategy.returns_deleted {
                     return Ok(Deleted::Last(serve::object(target, &shown)));
@@ -147,16 +187,40 @@ impl Registry {
         }
     }
 
-    async fn remove(&self, target: &Target, item: &Item) -> Result<(), Setback> {
-        let key = target.key();
-        let txn = Txn::new().require_at(&key, item.revision()).delete(&key);
-        match self.store.commit(txn).await {
-            Ok(_) => Ok(()),
-            Err(CommitError::Unmet { current, .. }) => {
-                Err(Setback::Raced(current.into_iter().next().flatten()))
+    /// The one place where objects leave the store: in this state, and while all of `grounds` hold.
+    pub(crate) async fn remove(
+        &self,
+        target: &Target,
+        revision: Revision,
+        grounds: Settled,
+    ) -> Result<Revision, Setback> {
+        self.remove_key(target, &target.key(), revision, grounds).await
+    }
+
+    /// The same for a key of the collection whose value cannot be read.
+    pub(crate) async fn remove_key(
+        &self,
+        target: &Target,
+        key: &Key,
+        revision: Revision,
+        mut grounds: Settled,
+    ) -> Result<Revision, Setback> {
+        for _ in 0..limits::MAX_ATTEMPTS {
+            let mut txn = Txn::new().require_at(key, revision).delete(key);
+            txn.require.extend(grounds.requirements());
+            match self.commit_or_find_out(txn).await {
+                Ok(revision) => return Ok(revision),
+                Err(CommitError::Unmet { failed: 0, current, .. }) => {
+                    return Err(Setback::Raced(current.into_iter().next().flatten()));
+                }
+                Err(CommitError::Unmet { failed, current, .. }) => {
+                    let now = current.get(failed).and_then(Option::as_ref);
+                    grounds.judge_again(failed - 1, now).map_err(Setback::Ended)?;
+                }
+                Err(error) => return Err(Setback::Ended(outcome::commit_failed(target, &error))),
             }
-            Err(error) => Err(Setback::Ended(outcome::commit_failed(target, &error))),
         }
+        Err(Setback::Ended(outcome::grounds_lost(target)))
     }
 
     fn plan(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Plan {
@@ -214,25 +278,30 @@ impl Registry {
         propagation::warning(target, options)
     }
 
-    /// Deletes what a list would show, and says what that was.
+    /// Deletes what a list would show, on these grounds, and says what that was.
     pub async fn delete_collection(
         &self,
         target: &Target,
         options: &DeleteOptions,
         admit: &dyn Admit,
         list: &ListOptions,
+        grounds: &Grounds,
     ) -> Result<ListPage, Status> {
+        malformed::check_collection(target, options)?;
+        check_options(options)?;
         self.reach(Wanted::Consistent).await?;
         // What cannot be converted can be deleted.
         let page = self.list_at_best(target, list).await?;
         let mut running = FuturesUnordered::new();
+        // Others may be gone already when one cannot be deleted.
+        let ended = |it: Option<Result<(), Status>>| it.transpose().map_err(Status::after_the_fact);
         for item in page.items.clone() {
             if running.len() >= limits::DELETE_WORKERS {
-                running.next().await.transpose()?;
+                ended(running.next().await)?;
             }
-            running.push(self.delete_listed(target, options, admit, item));
+            running.push(self.delete_listed(target, options, admit, item, grounds));
         }
-        while running.next().await.transpose()?.is_some() {}
+        while ended(running.next().await)?.is_some() {}
         Ok(page)
     }
 
@@ -242,9 +311,13 @@ impl Registry {
         options: &DeleteOptions,
         admit: &dyn Admit,
         item: Arc<Item>,
+        grounds: &Grounds,
     ) -> Result<(), Status> {
         let one = target.at(item.namespace(), item.name());
-        match self.delete(&one, options, admit).await {
+        // Each time as the cache has them by now: the leader's Lease, for one, changes every few seconds.
+        let grounds = &self.settle(grounds).await?;
+        // By uid: what was made under that name after the list was taken is not in it.
+        match self.delete_on(&one, options, admit, Some(item.uid()), grounds).await {
             // Somebody else deleted it meanwhile, which is what was asked for.
             Err(status) if status.code == 404 => Ok(()),
             other => other.map(|_| ()),
@@ -259,7 +332,7 @@ impl Registry {
         body: &Value,
     ) -> Result<Bytes, Status> {
         let finalizers = body.get("spec").and_then(|it| it.get("finalizers")).cloned();
-        self.check_unserved(target, finalizers.as_ref()).await?;
+        self.check_unserved(target, finalizers.as_ref(), options.grounds).await?;
         let written = self
             .modify(target, options, |old| {
                 let old = old.ok_or_else(|| Status::not_found(&target.kind.resource, &target.name))?;
@@ -329,6 +402,7 @@ fn check_options(options: &DeleteOptions) -> Result<(), Status> {
     if options.dry_run.iter().any(|it| it != "All") {
         errors.push(FieldError::not_supported_shown("dryRun", json!(options.dry_run).to_string(), &["All"]));
     }
+    malformed::check_options(options, &mut errors);
     if errors.is_empty() {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! Which fields of which kinds can be selected by, beyond `metadata.name` and `metadata.namespace`.
 
 use cache::{FieldSpec, Item};
-use meta::{FieldSelector, Status};
+use meta::{FieldSelector, RetryAfter, Status};
 
 use crate::{Kind, Target};
 
@@ -114,6 +114,11 @@ pub(crate) fn check(target: &Target, selector: &FieldSelector) -> Result<(), Sta
             || listed(target, field).is_some()
             || is_custom(field)
             || (field == "name" && &*kind.definition.resource == "namespaces");
+        if is_custom(field) && kind.collection().is_some_and(|it| it.field_position(field).is_none()) {
+            // The definition has it; the objects are still being read for it.
+            let why = format!("the field {field} of {} is being indexed", kind.resource);
+            return Err(Status::unavailable(why, RetryAfter::only_read(1)));
+        }
         if !is_known {
             let is_plain = fields.is_empty() && kind.custom.is_none();
             return Err(Status::bad_request(refusal(field, kind, is_plain)));

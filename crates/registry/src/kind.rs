@@ -1,22 +1,28 @@
 //! A resource as the registry sees it: its definition, its place in the store and its special behaviour.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use cache::{Cache, Collection, CollectionSpec};
+use cache::{Cache, Closed, Collection, CollectionSpec, Swap};
 use catalog::{Catalog, Definition, Schemas, Served};
 use meta::{ApiVersion, GroupKind, GroupResource, Release};
 use parking_lot::RwLock;
 use store::Key;
 
-use crate::{convert::Converter, custom::Custom, fields, strategy::Strategy};
+use crate::{
+    convert::Converter,
+    custom::{self, Custom},
+    fields,
+    strategy::Strategy,
+};
 
 /// One resource.
+#[derive(Clone)]
 pub struct Kind {
     /// The facts.
     pub definition: Arc<Definition>,
@@ -83,10 +89,11 @@ impl Kind {
         a && b && own.is_terminating == others.is_terminating && self.definition == other.definition
     }
 
-    /// Whether this kind reads from the same collection as another.
-    fn has_live_collection(&self, other: &Self) -> bool {
-        match (&self.collection, &other.collection) {
-            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+    /// Whether both are built in, or made of the same definition, maybe in different states of it.
+    pub(crate) fn is_defined_like(&self, other: &Self) -> bool {
+        match (&self.custom, &other.custom) {
+            (None, None) => true,
+            (Some(own), Some(other)) => own.stored.uid() == other.stored.uid(),
             _ => false,
         }
     }
@@ -109,10 +116,15 @@ impl Kind {
     }
 }
 
+/// So many resources are remembered that users have defined in groups of releases; of others nothing is concluded.
+const MOST_ONCE_DEFINED: usize = 10_000;
+
 /// All resources of one server, by group and resource. Those that users define come and go.
 pub struct Kinds {
     by_resource: HashMap<GroupResource, Arc<Kind>>,
     custom: RwLock<HashMap<GroupResource, Arc<Kind>>>,
+    /// Resources of groups that releases use, too, which users have defined since this server started.
+    once_defined: RwLock<HashSet<GroupResource>>,
     /// Grows with every change of `custom` that discovery could show.
     changes: AtomicU64,
     schemas: Schemas,
@@ -163,6 +175,7 @@ impl Kinds {
         Self {
             by_resource,
             custom: RwLock::default(),
+            once_defined: RwLock::default(),
             changes: AtomicU64::new(0),
             schemas,
             release: catalog.release(),
@@ -211,32 +224,70 @@ impl Kinds {
         self.by_resource.contains_key(resource)
     }
 
-    /// Takes a kind in, unless it is there in a newer state. The answer is what is there afterwards.
-    pub(crate) fn install(&self, kind: Kind) -> Arc<Kind> {
+    /// Takes a kind in, unless it is there in the same state or a newer one. The answer is what is there afterwards, and
+    /// whether that is no newer. An error if its collection was closed: then it has to be made anew.
+    pub(crate) fn install(&self, kind: Kind) -> Result<(Arc<Kind>, bool), Closed> {
         let revision = |it: &Kind| it.custom.as_ref().map(|it| it.stored.revision());
+        // Collections of kinds in the table are closed only under this lock: none of them is.
         let mut custom = self.custom.write();
+        if !kind.collection().is_some_and(|it| it.is_open()) {
+            return Err(Closed);
+        }
         if let Some(known) = custom.get(&kind.resource)
             && revision(known) >= revision(&kind)
-            && known.has_live_collection(&kind)
         {
-            return Arc::clone(known);
+            return Ok((Arc::clone(known), revision(known) == revision(&kind)));
         }
+        self.note_defined(&kind.resource);
         let kind = Arc::new(kind);
         let before = custom.insert(kind.resource.clone(), Arc::clone(&kind));
         if !before.is_some_and(|it| it.is_shown_as(&kind)) {
             self.changes.fetch_add(1, Ordering::AcqRel);
         }
-        kind
+        Ok((kind, true))
     }
 
-    /// Takes out the kind of a definition with this uid.
-    pub(crate) fn remove(&self, resource: &GroupResource, uid: &str) -> Option<Arc<Kind>> {
+    fn note_defined(&self, resource: &GroupResource) {
+        let mut once_defined = self.once_defined.write();
+        if is_reserved(&resource.group) && once_defined.len() < MOST_ONCE_DEFINED {
+            once_defined.insert(resource.clone());
+        }
+    }
+
+    /// Whether objects of a resource that this server does not serve are where those of definitions are. Not so if the
+    /// resource may be built into another binary: what is built in has prefixes of its own.
+    pub(crate) fn is_of_user(&self, resource: &GroupResource) -> bool {
+        !is_reserved(&resource.group) || self.once_defined.read().contains(resource)
+    }
+
+    /// Lets a loaded collection take the place of the one that a kind reads from, and of that kind at the same moment.
+    pub(crate) fn swap(&self, resource: &GroupResource, swap: Swap) {
+        let mut custom = self.custom.write();
+        let Some(collection) = swap.finish() else { return };
+        if let Some(kind) = custom.get(resource) {
+            let kind = Kind { collection: Some(collection), ..Kind::clone(kind) };
+            custom.insert(resource.clone(), Arc::new(kind));
+        }
+    }
+
+    /// Takes out the kind of a definition with this uid, and closes its collection. A collection that no kind reads from
+    /// is closed, too: it was loaded for a definition that is gone.
+    pub(crate) fn remove(&self, resource: &GroupResource, uid: &str, cache: &Cache) {
         let mut custom = self.custom.write();
         let is_it = |it: &Arc<Kind>| it.custom.as_ref().is_some_and(|it| it.stored.uid() == uid);
-        custom.get(resource).filter(|it| is_it(it))?;
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        custom.remove(resource)
+        if custom.get(resource).is_some_and(|it| !is_it(it)) {
+            return;
+        }
+        if custom.remove(resource).is_some() {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+        cache.remove(&custom::custom_prefix(resource));
     }
+}
+
+/// Whether releases may bring resources of this group along.
+fn is_reserved(group: &str) -> bool {
+    !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io")
 }
 
 fn with_status(catalog: &Catalog, definition: &Definition) -> Vec<ApiVersion> {

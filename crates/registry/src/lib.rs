@@ -13,6 +13,7 @@ pub mod defaults;
 pub mod delete;
 pub mod events;
 pub mod fields;
+mod grounds;
 pub mod kind;
 pub mod limits;
 pub mod list;
@@ -42,13 +43,15 @@ use store::{SharedClock, SharedStore};
 
 pub use defaults::Defaults;
 pub use delete::{DeleteOptions, Deleted, Preconditions};
+pub use grounds::is_outdated;
 pub use kind::{Kind, Kinds};
 pub use list::{ListOptions, ListPage, Listed};
 pub use outcome::Written;
+pub use rules::check_leads_elsewhere;
 pub use target::Target;
-pub use watch::{WatchEvent, WatchOptions, WatchStream};
+pub use watch::{Line, WatchEvent, WatchOptions, WatchStream};
 pub use write::accept::{Sent, Source};
-pub use write::admit::{Admit, Anything};
+pub use write::admit::{Admit, Anything, Basis};
 pub use write::decode::go_type;
 pub use write::decode::unreadable_head;
 pub use write::{Patch, WriteOptions};
@@ -91,7 +94,12 @@ impl Registry {
         let event_leases = events::EventLeases::new(config.event_ttl);
         let webhooks = Arc::new(custom::NoWebhooks);
         let kinds = Arc::new(kinds);
-        let installer = Arc::new(custom::Installer { kinds: Arc::clone(&kinds), cache: cache.clone() });
+        let installer = Arc::new(custom::Installer {
+            kinds: Arc::clone(&kinds),
+            cache: cache.clone(),
+            clock: clock.clone(),
+            awaited: parking_lot::Mutex::default(),
+        });
         Self { kinds, installer, store, cache, station, clock, config, event_leases, webhooks }
     }
 

@@ -3,12 +3,12 @@
 //! The first page comes from the cache. Later pages, and exact revisions, come from the store, which still knows how
 //! things were at that revision until it is compacted; then the answer is 410.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{borrow::Cow, fmt::Write as _, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use cache::Item;
+use cache::{Collection, Item, Undecodable, Unread};
 use meta::{FieldSelector, LabelSelector, Status};
-use store::{Key, Range, ReadAt, ReadError, Revision, Store};
+use store::{Entry, Key, Range, ReadAt, ReadError, Revision, Store};
 
 use crate::{
     Registry, Target, continue_token::Continue, fields, list_options, outcome, resource_version,
@@ -17,6 +17,12 @@ use crate::{
 
 /// How many entries are read from the store at once.
 const STORE_PAGE: usize = 1_000;
+
+/// And how many bytes, as far as they are known.
+const STORE_PAGE_BYTES: usize = 8 << 20;
+
+/// So many values that cannot be decoded are named in an answer.
+const MAX_NAMED: usize = 100;
 
 /// How large the pieces of a streamed list are.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -86,6 +92,19 @@ impl Registry {
         target: &Target,
         options: &ListOptions,
     ) -> Result<ListPage, Status> {
+        let mut target = Cow::Borrowed(target);
+        loop {
+            match self.list_once(&target, options).await {
+                // Another collection has taken its place; nothing of the list was sent.
+                Err(status) if outcome::is_closed(&status) => {
+                    target = Cow::Owned(self.resolved_again(&target)?);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn list_once(&self, target: &Target, options: &ListOptions) -> Result<ListPage, Status> {
         list_options::check_list(options)?;
         fields::check(target, &options.fields)?;
         let token = match options.continue_token.as_str() {
@@ -126,21 +145,22 @@ impl Registry {
         limit: usize,
         after: Option<&str>,
     ) -> Result<ListPage, Status> {
-        let snapshot = self.collection(target)?.snapshot();
+        let snapshot = self.collection(target)?.snapshot().map_err(outcome::closed)?;
         let scope = target.scope();
         let prefix = target.kind.scope("");
         let after = after.map(|it| format!("{prefix}{it}"));
+        let there = snapshot.range(&scope, after.as_deref());
+        let there = there.map_err(|it| outcome::some_undecodable(target, &it))?;
         let (items, n_left) = if target.kind.custom.is_some() && !options.fields.is_everything() {
             // What a field holds is seen only in the version that is asked for.
-            let all = snapshot.range(&scope, after.as_deref()).cloned().collect();
+            let all = there.cloned().collect();
             let mut shown = self.presenter(target).present(all).await?;
             shown.retain(|it| is_selected(target, options, it));
             let n_left = shown.len().saturating_sub(limit) as u64;
             shown.truncate(limit);
             (shown, n_left)
         } else {
-            let mut rest =
-                snapshot.range(&scope, after.as_deref()).filter(|it| is_selected(target, options, it));
+            let mut rest = there.filter(|it| is_selected(target, options, it));
             let items: Vec<Arc<Item>> = rest.by_ref().take(limit).cloned().collect();
             let n_left = if items.len() < limit { 0 } else { rest.count() as u64 };
             (items, n_left)
@@ -158,7 +178,7 @@ impl Registry {
         after: Option<(String, Option<u64>)>,
     ) -> Result<ListPage, Status> {
         let collection = self.collection(target)?;
-        let known = collection.snapshot();
+        let known = collection.snapshot().map_err(outcome::closed)?;
         let prefix = target.kind.scope("");
         let mut range = Range::prefix(&target.scope());
         let mut left = None;
@@ -171,13 +191,13 @@ impl Registry {
         let mut items = Vec::new();
         loop {
             let n_wanted = if is_plain { (limit - items.len()).min(STORE_PAGE) } else { STORE_PAGE };
-            let end = |range: &Range| known.from(range).nth(n_wanted - 1).map(|it| it.key().clone());
+            let end = |range: &Range| tile_end(known.from(range), n_wanted);
             let read = tile::read(&self.store, range, at, n_wanted, end).await;
             let read = read.map_err(|it| expired(&it, target, options))?;
             for (n_read, entry) in read.entries.iter().enumerate() {
                 left = left.map(|it| it.saturating_sub(1));
-                // An object that cannot be read is named by the census; it does not hide the others.
-                let Ok(item) = collection.parse(entry) else { continue };
+                let item = collection.parse(entry);
+                let item = item.map_err(|_| undecodable_of(target, collection, &read.entries[n_read..]))?;
                 if !is_selected(target, options, &item) {
                     continue;
                 }
@@ -203,6 +223,28 @@ impl Registry {
             range = read.rest;
         }
     }
+}
+
+/// Where a tile of `n_wanted` objects ends, or one of so many bytes.
+fn tile_end<'a>(items: impl Iterator<Item = &'a Arc<Item>>, n_wanted: usize) -> Option<Key> {
+    let mut n_bytes = 0;
+    let mut counted = items.enumerate().map(|(n_before, it)| {
+        n_bytes += it.text().len();
+        (n_before + 1 >= n_wanted || n_bytes >= STORE_PAGE_BYTES, it)
+    });
+    counted.find(|(is_end, _)| *is_end).map(|(_, it)| it.key().clone())
+}
+
+/// 500 that names what cannot be decoded among some entries.
+fn undecodable_of(target: &Target, collection: &Collection, entries: &[Entry]) -> Status {
+    let unread = |it: &Entry| {
+        let why = collection.parse(it).err()?;
+        Some((it.key.clone(), Unread { why, revision: it.modified }))
+    };
+    let mut first: Vec<(Key, Unread)> = entries.iter().filter_map(unread).collect();
+    let n_keys = first.len();
+    first.truncate(MAX_NAMED);
+    outcome::some_undecodable(target, &Undecodable { first, n_keys })
 }
 
 /// Whether an object is what the selectors ask for.

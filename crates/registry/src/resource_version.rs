@@ -1,6 +1,6 @@
 //! What a client's `resourceVersion` and `resourceVersionMatch` ask for.
 
-use meta::{FieldError, Reason, Status};
+use meta::{FieldError, Reason, RetryAfter, Status};
 use store::Revision;
 
 /// How fresh, or how exactly old, an answer must be.
@@ -75,7 +75,8 @@ pub fn for_list(text: &str, how: &str, limit: Option<u64>) -> Result<Wanted, Sta
 
 /// 504 in upstream's words for a revision this server has not reached.
 pub fn too_large(wanted: Revision, current: Revision) -> Status {
-    let mut status = Status::timeout(format!("Too large resource version: {wanted}, current: {current}"), 1);
+    let message = format!("Too large resource version: {wanted}, current: {current}");
+    let mut status = Status::timeout(message).retry_after(RetryAfter::only_read(1));
     let cause = meta::Cause {
         reason: "ResourceVersionTooLarge".to_owned(),
         message: "Too large resource version".to_owned(),

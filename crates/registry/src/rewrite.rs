@@ -11,6 +11,7 @@
 //! Deliberately not here: when and how fast; whoever migrates says that.
 
 mod ahead;
+mod stands;
 
 use std::{sync::Arc, time::Duration};
 
@@ -302,11 +303,11 @@ impl Registry {
         ahead: &mut Ahead,
     ) -> Result<(), RewriteError> {
         let limit = task.limit.max(PAGE);
-        let known = collection.snapshot();
+        let known = collection.snapshot().map_err(|it| RewriteError::Unavailable(it.to_string()))?;
         let left = match ahead.left(task, after) {
             Some(left) => left,
             None if after.is_empty() => known.len_in(prefix) as u64,
-            None => known.range(prefix, Some(after)).count() as u64,
+            None => known.readable(prefix, Some(after)).count() as u64,
         };
         let mut range = Range::prefix(prefix);
         if !after.is_empty() {
@@ -437,7 +438,7 @@ impl Registry {
         let mut txn = Txn::new();
         txn.require.extend(proof.require.iter().cloned());
         txn = txn.require_at(item.key(), item.revision());
-        txn = match item.lease() {
+        txn = match item.lease().filter(|_| proof.kind.expires()) {
             Some(lease) => txn.put_leased(item.key(), value, lease),
             None => txn.put(item.key(), value),
         };

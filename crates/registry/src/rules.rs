@@ -9,6 +9,7 @@ mod choices;
 mod conditions;
 mod config;
 mod cron;
+mod endpoints;
 mod event;
 mod fixed;
 mod lease;
@@ -21,9 +22,11 @@ mod rbac;
 mod replicas;
 mod secret;
 mod selector;
+mod signing_request;
 mod storage_version;
 #[cfg(test)]
 mod testing;
+mod trust_bundle;
 mod value;
 mod webhooks;
 mod workloads;
@@ -33,6 +36,7 @@ use meta::{FieldErrors, Value};
 use crate::{Target, custom};
 
 pub(crate) use advice::{advise_changed, advise_new};
+pub use endpoints::check_leads_elsewhere;
 
 /// What is written, and in which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +70,12 @@ pub(crate) fn validate_new(subject: Subject<'_>, object: &Value) -> FieldErrors 
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             custom::rules::validate(object, &mut errors);
         }
+        ("certificates.k8s.io", "clustertrustbundles") => trust_bundle::validate(object, &mut errors),
         ("coordination.k8s.io", "leases") => lease::validate(object, &mut errors),
+        ("", resource @ "endpoints") | ("discovery.k8s.io", resource @ "endpointslices") => {
+            endpoints::validate(resource, object, &mut errors);
+        }
+        ("", "services") => endpoints::validate_service(object, &mut errors),
         (group @ ("migration.k8s.io" | "storagemigration.k8s.io"), resource) => {
             migration::validate(group, resource, object, &mut errors);
         }
@@ -101,7 +110,14 @@ pub(crate) fn validate_changed(subject: Subject<'_>, new: &Value, old: &Value) -
         ("apiextensions.k8s.io", "customresourcedefinitions", "status") => {
             custom::rules::validate_status(new, &mut errors);
         }
+        ("certificates.k8s.io", "certificatesigningrequests", "status") => {
+            signing_request::validate_status(new, old, &mut errors);
+        }
         ("coordination.k8s.io", "leases", "") => lease::validate(new, &mut errors),
+        ("", resource @ "endpoints", "") | ("discovery.k8s.io", resource @ "endpointslices", "") => {
+            endpoints::validate_changed(resource, new, old, &mut errors);
+        }
+        ("", "services", "") => endpoints::validate_changed_service(new, old, &mut errors),
         (group @ ("migration.k8s.io" | "storagemigration.k8s.io"), resource, "") => {
             migration::validate_changed(group, resource, new, old, &mut errors);
         }

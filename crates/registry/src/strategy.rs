@@ -4,6 +4,7 @@
 
 mod job;
 mod quality;
+mod signing;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use meta::{Map, Value, object};
@@ -46,6 +47,8 @@ pub enum Special {
     Secret,
     /// A definition: it has a list of versions in which objects are stored, and waits for its objects.
     Definition,
+    /// Says who asks for a certificate, and is approved and signed step by step.
+    SigningRequest,
     /// A kind that a user defined.
     Custom,
 }
@@ -72,6 +75,7 @@ impl Strategy {
                 ("", "persistentvolumeclaims") => Special::PersistentVolumeClaim,
                 ("batch", "jobs") => Special::Job,
                 ("", "secrets") => Special::Secret,
+                ("certificates.k8s.io", "certificatesigningrequests") => Special::SigningRequest,
                 ("apiextensions.k8s.io", "customresourcedefinitions") => Special::Definition,
                 _ => Special::None,
             },
@@ -101,7 +105,7 @@ impl Strategy {
             object::metadata_mut(object).remove("generation");
         }
         match self.special {
-            Special::None | Special::Job | Special::Custom => {}
+            Special::None | Special::Job | Special::SigningRequest | Special::Custom => {}
             Special::Namespace => prepare_namespace(object),
             Special::Pod => {
                 let quality = quality::of_pod(object);
@@ -129,6 +133,13 @@ impl Strategy {
         }
     }
 
+    /// Notes who asked for a new object, in place of what the object says about that.
+    pub(crate) fn note_requester(&self, object: &mut Value, requester: Option<Map>) {
+        if self.special == Special::SigningRequest {
+            signing::note_requester(object, requester);
+        }
+    }
+
     /// Takes from the old object what an update of the main resource cannot change.
     pub(crate) fn prepare_update(&self, new: &mut Value, old: &Value, has_status: bool) {
         if has_status {
@@ -144,6 +155,7 @@ impl Strategy {
                 label_namespace(new);
             }
             Special::Secret => fold_string_data(new),
+            Special::SigningRequest => copy_field(new, old, "spec"),
             Special::Definition => {
                 prepare::fill_in(new);
                 prepare::note_storage(new);
@@ -178,6 +190,9 @@ impl Strategy {
             Some(status) => map.insert("status".to_owned(), status),
             None => map.remove("status"),
         };
+        if self.special == Special::SigningRequest {
+            signing::keep_decisions(new, old);
+        }
         let Some(Value::Object(metadata)) = metadata else { return };
         let own = object::metadata_mut(new);
         let fields: &[&str] = match self.special {

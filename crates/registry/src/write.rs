@@ -4,18 +4,19 @@
 //! proves its encoding. When somebody else was faster the store says what is there now, and the change is computed anew.
 
 pub(crate) mod accept;
+mod admin_access;
 pub(crate) mod admit;
 pub(crate) mod decode;
 mod encode;
 pub(crate) mod metadata;
-mod namespace;
+pub(crate) mod namespace;
 mod owners;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use cache::Item;
-use meta::{GroupVersion, Status, Value, object};
+use meta::{Grounds, GroupVersion, Status, Value, object};
 use schema::{
     check::FieldValidation,
     model::{Schema, TypeId},
@@ -30,7 +31,10 @@ use admit::Admit;
 use decode::BodyKind;
 use encode::Encoded;
 
-use crate::{Defaults, Registry, Target, Written, custom, limits, outcome, rules, serve, strategy::Special};
+use crate::{
+    Defaults, Registry, Target, Written, custom, grounds::Settled, limits, outcome, rules, serve,
+    strategy::Special, unenforced,
+};
 
 /// What all writes have in common.
 #[derive(Clone, Copy)]
@@ -43,6 +47,8 @@ pub struct WriteOptions<'a> {
     pub field_validation: FieldValidation,
     /// May change an object, and has the last word before it is stored.
     pub admit: &'a dyn Admit,
+    /// What must hold when the write is committed, beside the object's own state.
+    pub grounds: &'a Grounds,
 }
 
 /// A change to an object in one of the patch languages.
@@ -93,7 +99,7 @@ impl Registry {
         let warning = self.unenforced(target)?;
         metadata::settle_namespace(target, &mut object)?;
         warnings.extend(metadata::drop_repeated_owners(&mut object, false));
-        self.check_namespace(&target.named(object::name(&object))).await?;
+        let namespace = self.check_namespace(&target.named(object::name(&object)), options.admit).await?;
         let has_status = target.kind.has_status(&target.group_version.version);
         let sent_version = object::resource_version(&object).to_owned();
         metadata::stamp_new(&mut object, self.clock.now());
@@ -120,14 +126,17 @@ impl Registry {
                 repeated = metadata::drop_repeated_owners(&mut object, true);
             }
             target.kind.strategy.complete_new(&mut object);
+            // Behind admission: nobody says for somebody else who they are.
+            target.kind.strategy.note_requester(&mut object, options.admit.requester());
             metadata::validate_new(target, &object)?;
             let named = target.named(object::name(&object));
+            self.check_admin_access(&named, &object, None).await?;
             options.admit.validate(&named, &object, None).await?;
             if !options.dry_run {
                 metadata::check_unversioned(&sent_version)?;
             }
             accept::complete(typed, &mut object);
-            match self.put_new(&named, options, &object).await {
+            match self.put_new(&named, options, &object, namespace.clone()).await {
                 Err(Setback::Raced(_)) if generated.is_some() => {}
                 Err(Setback::Raced(_)) => {
                     return Err(Status::already_exists(&target.kind.resource, &named.name));
@@ -136,6 +145,7 @@ impl Registry {
                 Ok(text) => {
                     warnings.extend(repeated.into_iter().chain(rules::advise_new(target.into(), &object)));
                     warnings.extend(warning.into_iter().chain(custom::unenforced_rules(target, &object)));
+                    warnings.extend(unenforced::relied_on(target, &object, true));
                     return Ok(Written { text, is_new: true, warnings });
                 }
             }
@@ -258,8 +268,8 @@ impl Registry {
         owners: Owners,
         change: impl Fn(Option<&Value>) -> Result<Value, Status>,
     ) -> Result<Written, Status> {
-        let cached = self.collection(target)?.get(target.key().as_str());
-        let mut current = Current { item: cached, is_fresh: false };
+        let (item, is_fresh) = self.known(target).await?;
+        let mut current = Current { item, is_fresh };
         for _ in 0..limits::MAX_ATTEMPTS {
             match self.attempt(target, options, &current, owners, &change).await {
                 Ok(written) => return Ok(written),
@@ -317,14 +327,15 @@ impl Registry {
             custom::check_frozen(target, &new, &old, self.clock.now())?;
             self.check_dropped_versions(target, &new, &old).await?;
         }
-        self.check_unserved_dependents(target, &new, &old).await?;
+        self.check_unserved_dependents(target, &new, &old, options.grounds).await?;
+        self.check_admin_access(target, &new, Some(&old)).await?;
         options.admit.validate(target, &new, Some(&old)).await?;
         accept::complete(self.typed(target), &mut new);
         schema::apply::keep_times(&mut new, &old);
         let text = self.put_changed(target, options, current, &new).await?;
         let advice = rules::advise_changed(target.into(), &new, &old);
-        let warnings =
-            repeated.into_iter().chain(advice).chain(custom::unenforced_rules(target, &new)).collect();
+        let warnings = repeated.into_iter().chain(advice).chain(custom::unenforced_rules(target, &new));
+        let warnings = warnings.chain(unenforced::relied_on(target, &new, false)).collect();
         Ok(Written { text, is_new: false, warnings })
     }
 
@@ -335,7 +346,7 @@ impl Registry {
         owners: Owners,
         mut object: Value,
     ) -> Result<Written, Setback> {
-        self.check_namespace(target).await?;
+        let namespace = self.check_namespace(target, options.admit).await?;
         metadata::stamp_new(&mut object, self.clock.now());
         let has_status = target.kind.has_status(&target.group_version.version);
         target.kind.strategy.prepare_create(&mut object, has_status);
@@ -350,13 +361,15 @@ impl Registry {
         let repeated = metadata::drop_repeated_owners(&mut object, true);
         metadata::check_name(target, &object)?;
         target.kind.strategy.complete_new(&mut object);
+        target.kind.strategy.note_requester(&mut object, options.admit.requester());
         metadata::validate_new(target, &object)?;
+        self.check_admin_access(target, &object, None).await?;
         options.admit.validate(target, &object, None).await?;
         accept::complete(self.typed(target), &mut object);
-        let text = self.put_new(target, options, &object).await?;
+        let text = self.put_new(target, options, &object, namespace).await?;
         let advice = rules::advise_new(target.into(), &object);
-        let warnings =
-            repeated.into_iter().chain(advice).chain(custom::unenforced_rules(target, &object)).collect();
+        let warnings = repeated.into_iter().chain(advice).chain(custom::unenforced_rules(target, &object));
+        let warnings = warnings.chain(unenforced::relied_on(target, &object, true)).collect();
         Ok(Written { text, is_new: true, warnings })
     }
 
@@ -366,7 +379,9 @@ impl Registry {
         target: &Target,
         options: &WriteOptions<'_>,
         object: &Value,
+        namespace: Settled,
     ) -> Result<Bytes, Setback> {
+        let grounds = namespace.and(self.settle(options.grounds).await?).and(self.rests_on(options)?);
         let key = target.key();
         if options.dry_run {
             return match self.fresh(target).await? {
@@ -374,7 +389,7 @@ impl Registry {
                 None => Ok(decode::to_text(object)),
             };
         }
-        self.put(target, object, None, Require::Absent(key)).await
+        self.put(target, object, None, Require::Absent(key), grounds).await
     }
 
     /// Writes the new state of an object that is there, or removes it when this was the last thing it waited for.
@@ -397,35 +412,47 @@ impl Registry {
             modified: item.revision(),
             lease: item.lease(),
         };
-        if self.decode(target, &entry)?.text() == item.text() {
-            // Nothing would change, so nothing is written: a repeated apply leaves the resourceVersion alone. That is
-            // true only of what the store holds; the cache may be behind it.
+        // What hangs on a lease that its kind does not have is written anew without it.
+        let keeps_lease = item.lease().is_none() || target.kind.expires();
+        if keeps_lease && self.decode(target, &entry)?.text() == item.text() {
+            // Nothing would change, so nothing is written: a repeated apply leaves the resourceVersion alone.
             if !current.is_fresh {
-                let now = self.store.get(&target.key()).await.map_err(|it| outcome::read_failed(&it))?;
-                if now.as_ref().map(|it| it.modified) != Some(item.revision()) {
-                    return Err(Setback::Raced(now));
-                }
+                self.check_stored(target, item).await?;
             }
             return Ok(serve::object(target, &*self.presented(target, item).await?));
         }
         if options.dry_run {
             return Ok(decode::to_text(object));
         }
-        self.put(target, object, Some(item), Require::At(target.key(), item.revision())).await
+        let grounds = self.settle(options.grounds).await?.and(self.rests_on(options)?);
+        self.put(target, object, Some(item), Require::At(target.key(), item.revision()), grounds).await
     }
 
-    /// The one place where objects enter the store.
+    /// Whoever answers that there is nothing to do speaks of what the store holds; the cache may be behind it.
+    pub(crate) async fn check_stored(&self, target: &Target, item: &Item) -> Result<(), Setback> {
+        let now = self.store.get(&target.key()).await.map_err(|it| outcome::read_failed(&it))?;
+        if now.as_ref().map(|it| it.modified) == Some(item.revision()) {
+            return Ok(());
+        }
+        Err(Setback::Raced(now))
+    }
+
+    /// The one place where objects enter the store: in `state`, and while all of `grounds` hold.
     pub(crate) async fn put(
         &self,
         target: &Target,
         object: &Value,
         was: Option<&Item>,
         state: Require,
+        mut grounds: Settled,
     ) -> Result<Bytes, Setback> {
         let mut target = target.clone();
         for _ in 0..limits::MAX_ATTEMPTS {
             // The version agreed on, and the fence that proves it when the store commits.
             let (bytes, fences) = self.encoded(&mut target, object, was).await?;
+            if matches!(state, Require::Absent(_)) && self.is_ending(&mut target).await? {
+                return Err(custom::terminating(&target).into());
+            }
             if bytes.len() > limits::MAX_OBJECT_BYTES {
                 return Err(Status::too_large(format!("limit is {}", limits::MAX_OBJECT_BYTES)).into());
             }
@@ -437,19 +464,25 @@ impl Registry {
                 None => txn.put(&key, bytes.clone()),
             };
             txn.require.extend(fences);
-            match self.store.commit(txn).await {
+            let n_proven = txn.require.len();
+            txn.require.extend(grounds.requirements());
+            match self.commit_or_find_out(txn).await {
                 Ok(revision) => {
                     let text = self.text_of(&target, key, bytes, revision).await;
-                    return text.map_err(Setback::Ended);
+                    return text.map_err(|it| Setback::Ended(it.after_the_fact()));
                 }
                 Err(CommitError::Unmet { failed: 0, current, .. }) => {
                     return Err(Setback::Raced(current.into_iter().next().flatten()));
+                }
+                Err(CommitError::Unmet { failed, current, .. }) if failed >= n_proven => {
+                    let now = current.get(failed).and_then(Option::as_ref);
+                    grounds.judge_again(failed - n_proven, now).map_err(Setback::Ended)?;
                 }
                 // The definition or the agreement changed: what is stored now is encoded as they say now.
                 Err(CommitError::Unmet { failed, mut current, revision }) => {
                     let found = current.swap_remove(failed);
                     // Boxed: it is rare, and every write would carry its size.
-                    Box::pin(self.refenced(&mut target, &state, failed, found.as_ref(), revision)).await?;
+                    Box::pin(self.refenced(&mut target, failed, found.as_ref(), revision)).await?;
                 }
                 Err(error) => {
                     if matches!(error, CommitError::NoLease(_)) {
@@ -459,7 +492,7 @@ impl Registry {
                 }
             }
         }
-        Err(Status::modified(&target.kind.resource, &target.name).into())
+        Err(Setback::Ended(outcome::fences_lost(&target)))
     }
 
     fn encoding(&self, target: &Target) -> Result<fleet::Encoding, Status> {
@@ -487,7 +520,6 @@ impl Registry {
     async fn refenced(
         &self,
         target: &mut Target,
-        state: &Require,
         failed: usize,
         found: Option<&Entry>,
         revision: Revision,
@@ -496,10 +528,6 @@ impl Registry {
             && failed == 1
         {
             target.kind = self.renewed(&custom, &target.kind.resource, found).await?;
-            let is_ending = target.kind.custom.as_ref().is_some_and(|it| it.is_terminating);
-            if is_ending && matches!(state, Require::Absent(_)) {
-                return Err(custom::terminating(target));
-            }
             return Ok(());
         }
         let record = &target.kind.definition.record;
@@ -516,20 +544,12 @@ impl Registry {
         if options.dry_run {
             return Ok(decode::to_text(object));
         }
-        let key = target.key();
-        let txn = Txn::new().require_at(&key, item.revision()).delete(&key);
-        match self.store.commit(txn).await {
-            Ok(revision) => {
-                let mut last = object.clone();
-                let text = Value::from(revision.to_string());
-                object::metadata_mut(&mut last).insert("resourceVersion".to_owned(), text);
-                Ok(decode::to_text(&last))
-            }
-            Err(CommitError::Unmet { current, .. }) => {
-                Err(Setback::Raced(current.into_iter().next().flatten()))
-            }
-            Err(error) => Err(Setback::Ended(outcome::commit_failed(target, &error))),
-        }
+        let grounds = self.settle(options.grounds).await?;
+        let revision = self.remove(target, item.revision(), grounds).await?;
+        let mut last = object.clone();
+        let text = Value::from(revision.to_string());
+        object::metadata_mut(&mut last).insert("resourceVersion".to_owned(), text);
+        Ok(decode::to_text(&last))
     }
 
     /// A body that is not stored, brought into shape, and warnings for its client.

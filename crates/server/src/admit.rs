@@ -5,19 +5,23 @@
 use std::sync::Arc;
 
 use access::{Attributes, Authorizer, OwnedAttributes, OwnedTarget, User, Verdict};
-use admission::{Admission, Notes, Operation};
+use admission::{Admission, Notes, Operation, Rights};
 use futures_util::future::BoxFuture;
-use meta::{GroupVersion, GroupVersionKind, GroupVersionResource, Status, Value, freeze, object};
+use meta::{GroupVersion, GroupVersionKind, GroupVersionResource, Release, Status, Value, freeze, object};
 use registry::{Admit, DeleteOptions, Target};
 use serde_json::json;
+use store::Revision;
 
 use crate::{api::Call, rbac_guard};
 
 /// Everything of a request that admission may want to know.
 pub(crate) struct Admitter {
     admission: Arc<Admission>,
-    guard: Box<rbac_guard::Review>,
+    guard: Option<rbac_guard::Guard>,
     authorizer: Authorizer,
+    /// What the request was authorized by, and the release that this server is.
+    verb: String,
+    release: Release,
     /// What else the caller must be allowed to do if the object turns out to be new.
     creation: Option<OwnedAttributes>,
     user: Arc<User>,
@@ -29,6 +33,7 @@ pub(crate) struct Admitter {
     options: Value,
     served: Vec<GroupVersion>,
     notes: Arc<Notes>,
+    namespace_made: Option<Revision>,
 }
 
 impl Admitter {
@@ -57,6 +62,7 @@ impl Admitter {
             propagation_policy,
             orphan_dependents,
             dry_run,
+            ignore_store_read_error_with_cluster_breaking_potential: ignores_read_errors,
         } = options;
         if let Some(seconds) = grace_period_seconds {
             shown["gracePeriodSeconds"] = json!(seconds);
@@ -76,6 +82,9 @@ impl Admitter {
         if let Some(orphan) = orphan_dependents {
             shown["orphanDependents"] = json!(orphan);
         }
+        if let Some(ignores) = ignores_read_errors {
+            shown["ignoreStoreReadErrorWithClusterBreakingPotential"] = json!(ignores);
+        }
         if !dry_run.is_empty() {
             shown["dryRun"] = json!(dry_run);
         }
@@ -90,10 +99,18 @@ impl Admitter {
         let of_kind = subresource.and_then(|it| it.group_version.as_ref()).unwrap_or(version);
         let served =
             |it: &meta::ApiVersion| GroupVersion { group: definition.group.clone(), version: it.clone() };
+        // The same objects may be served in another group as well: events are.
+        let catalog = &call.dispatch.catalog;
+        let elsewhere = definition.decodable.iter().filter(|it| {
+            it.group != definition.group
+                && catalog.find(&it.group, it.version.as_str(), &definition.resource).is_some()
+        });
         Self {
             admission: Arc::clone(&call.dispatch.admission),
-            guard: Box::new(rbac_guard::review(call)),
+            guard: rbac_guard::Guard::of(call),
             authorizer: call.dispatch.authorizer.clone(),
+            verb: call.asked.verb().to_owned(),
+            release: catalog.release(),
             creation: creation(call),
             user: Arc::clone(&call.caller.user),
             kind: GroupVersionKind {
@@ -109,8 +126,9 @@ impl Admitter {
             subresource: call.path.subresource.clone(),
             dry_run,
             options,
-            served: definition.versions.iter().map(served).collect(),
+            served: definition.versions.iter().map(served).chain(elsewhere.cloned()).collect(),
             notes: Arc::clone(&call.notes),
+            namespace_made: call.asked.namespace_made(),
         }
     }
 
@@ -166,10 +184,15 @@ impl Admitter {
     fn check_creation(&self) -> Result<(), Status> {
         let Some(creation) = &self.creation else { return Ok(()) };
         let attributes = creation.for_user(&self.user);
-        match self.authorizer.authorize(&attributes) {
+        self.ask(&attributes)
+    }
+
+    /// Asks the authorizer about something that the request itself does not say.
+    fn ask(&self, attributes: &Attributes<'_>) -> Result<(), Status> {
+        match self.authorizer.authorize(attributes) {
             Verdict::Allow(_) => Ok(()),
             Verdict::Deny(reason) | Verdict::NoOpinion(reason) => {
-                Err(access::forbidden_status(&attributes, &reason))
+                Err(access::forbidden_status(attributes, &reason))
             }
         }
     }
@@ -196,12 +219,7 @@ impl Admitter {
                 name: object::name(object),
             },
         };
-        match self.authorizer.authorize(&attributes) {
-            Verdict::Allow(_) => Ok(()),
-            Verdict::Deny(reason) | Verdict::NoOpinion(reason) => {
-                Err(access::forbidden_status(&attributes, &reason))
-            }
-        }
+        self.ask(&attributes)
     }
 
     /// Decision 0023.
@@ -232,7 +250,7 @@ impl Admitter {
 /// The request as if it were a creation, for those that can become one.
 fn creation(call: &Call<'_>) -> Option<OwnedAttributes> {
     let path = call.path;
-    matches!(call.exchange.info.verb, "update" | "patch").then(|| OwnedAttributes {
+    matches!(call.asked.verb(), "update" | "patch").then(|| OwnedAttributes {
         verb: "create".to_owned(),
         target: OwnedTarget::Resource {
             group: path.group.clone(),
@@ -285,13 +303,19 @@ impl Admit for Admitter {
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
-            (self.guard)(object, old)?;
+            if let Some(guard) = &self.guard {
+                guard.check(object, old).await?;
+            }
             if old.is_none() {
                 self.check_creation()?;
             }
             self.check_freeze(object, old)?;
             self.warn_of_conditions(object);
             let operation = if old.is_none() { Operation::Create } else { Operation::Update };
+            let attributes = self.attributes(operation, target, object::name(object), &Value::Null);
+            let ask = |it: &Attributes<'_>| self.ask(it);
+            let rights = Rights { verb: &self.verb, release: self.release, ask: &ask };
+            self.admission.check_rights(&attributes, object, old, &rights)?;
             if !self.admission.validates(&self.attributes(operation, target, &target.name, &Value::Null)) {
                 return Ok(());
             }
@@ -304,6 +328,26 @@ impl Admit for Admitter {
             }
             self.admission.validate(&attributes, Some(object), old, &self.notes).await
         })
+    }
+
+    fn reviews_deletion(&self, target: &Target) -> bool {
+        let attributes = self.attributes(Operation::Delete, target, &target.name, &Value::Null);
+        self.admission.mutates(&attributes) || self.admission.validates(&attributes)
+    }
+
+    fn basis(&self) -> Vec<registry::Basis> {
+        self.guard.as_ref().map(rbac_guard::Guard::basis).unwrap_or_default()
+    }
+
+    fn namespace_made(&self) -> Option<Revision> {
+        self.namespace_made
+    }
+
+    fn requester(&self) -> Option<meta::Map> {
+        match self.user.to_json() {
+            Value::Object(map) => Some(map),
+            _ => None,
+        }
     }
 
     fn delete<'a>(&'a self, target: &'a Target, old: &'a Value) -> BoxFuture<'a, Result<(), Status>> {

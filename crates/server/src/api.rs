@@ -11,39 +11,60 @@ mod write;
 
 use std::sync::Arc;
 
+use access::{Authorizer, User};
 use admission::Notes;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use catalog::{Served, Verb};
-use http_body_util::BodyExt;
+use fleet::route::Absence;
 use meta::{GroupResource, GroupVersion, Status, Value};
 use registry::{Registry, Sent, Source, Target, WriteOptions};
 
 use crate::{
     answer::{self, Answer},
     audit::Record,
-    body::RequestBody,
-    chain::{Caller, Exchange},
+    authorize::Authorized,
+    body::{RequestBody, full_body},
+    chain::{Caller, Envelope},
+    denial,
     dispatch::Dispatch,
-    negotiate::{self, Media},
+    negotiate::{self, Format, Media},
+    pool,
     request::ResourcePath,
-    reviews, service_account, transcode,
+    reviews, service_account, shape,
+    slot::read_body,
+    transcode,
 };
 
 /// The largest body that is read, as upstream.
 pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
 
+/// Collections from this size on take a while to go through.
+const MANY: usize = 1_000;
+
+/// So many requirements on objects of a collection take a while to judge.
+const MANY_TERMS: usize = 50_000;
+
+/// Lists from this size on take a while to be made into something else.
+const LONG: usize = 256 << 10;
+
 /// One request for a resource, with everything a verb needs.
 pub(crate) struct Call<'a> {
     pub(crate) dispatch: &'a Dispatch,
     pub(crate) registry: &'a Arc<Registry>,
-    pub(crate) exchange: &'a Exchange,
+    /// What was authorized. What is carried out comes from here and from nowhere else.
+    pub(crate) asked: &'a Authorized<'a>,
+    pub(crate) exchange: &'a Envelope,
     pub(crate) caller: &'a Caller,
     pub(crate) served: &'a Served,
     pub(crate) path: &'a ResourcePath,
     pub(crate) target: Target,
     pub(crate) record: &'a mut Record,
+    /// Proof that nobody has what is asked for, if so.
+    pub(crate) absence: Option<&'a Absence>,
     /// What admission has to say.
     pub(crate) notes: Arc<Notes>,
+    /// Whether it is worked on in the pool.
+    pub(crate) is_apart: bool,
 }
 
 /// A request for a resource that this server has.
@@ -51,7 +72,7 @@ pub(crate) async fn serve(mut call: Call<'_>, body: RequestBody) -> Result<Answe
     let custom = call.target.kind.custom.as_ref();
     let own = custom.and_then(|it| it.warning(&call.target.group_version.version)).map(str::to_owned);
     let deprecation = own.or_else(|| call.served.warning());
-    let result = route(&mut call, body).await;
+    let result = worked_on(&mut call, body).await;
     let answer = match result {
         Ok(answer) => answer,
         Err(status) => answer::status(call.exchange, status),
@@ -68,18 +89,90 @@ pub(crate) async fn serve(mut call: Call<'_>, body: RequestBody) -> Result<Answe
     })
 }
 
+/// Routes the request: in the pool if it is large. The body is read first, so that nobody who sends slowly keeps a slot
+/// or a place in the pool.
+async fn worked_on(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
+    // What lasts has no deadline, and nothing to say in a body: nobody waits for the end of one.
+    let bytes =
+        if call.asked.info().is_long_running() { Bytes::new() } else { call.asked.read(body).await? };
+    let (length, body) = (bytes.len(), full_body(bytes));
+    let Dispatch { pool, .. } = call.dispatch;
+    let ticket = if is_large(call, length) {
+        pool.enter(&call.caller.payer)?
+    } else if is_judged_at_length(call) {
+        // It computes where large requests do, and is not one of them: many roles are written at once.
+        pool.enter_anyway(&call.caller.payer)
+    } else {
+        return route(call, body).await;
+    };
+    call.is_apart = true;
+    ticket.run(route(call, body)).await
+}
+
+/// Whether answering may take long enough to keep a thread from what else it has to do: by what is sent, by what is
+/// stored, and by what a definition demands.
+fn is_large(call: &Call<'_>, body: usize) -> bool {
+    let Call { registry, target, asked, .. } = call;
+    match asked.verb() {
+        "watch" => false,
+        "list" | "deletecollection" => is_long_list(call),
+        "get" => registry.stored_bytes(target) >= pool::LARGE,
+        _ => {
+            let version = target.group_version.version.as_str();
+            body >= pool::LARGE
+                || &*call.served.definition.resource == "customresourcedefinitions"
+                || target.kind.custom.as_ref().is_some_and(|it| it.is_costly(version))
+                || registry.stored_bytes(target) >= pool::LARGE
+        }
+    }
+}
+
+/// Whether it may take long to decide about a write: what a role grants is compared with all that its writer holds, and
+/// somebody may hold much.
+fn is_judged_at_length(call: &Call<'_>) -> bool {
+    let Call { dispatch, target, asked, caller, .. } = call;
+    let is_write = !matches!(asked.verb(), "watch" | "list" | "deletecollection" | "get");
+    is_write
+        && (&*call.served.definition.group == access::rbac::GROUP
+            || dispatch.authorizer.is_long(&caller.user, &target.namespace))
+}
+
+/// Whether going through a collection takes long: there is much of it, or much is asked of each object, or much has to be
+/// made into something else. What is sent as it is stored costs little, however large it is.
+fn is_long_list(call: &Call<'_>) -> bool {
+    let n_objects = call.registry.n_objects(&call.target);
+    let n_terms = call
+        .asked
+        .selection()
+        .map_or(0, |it| it.labels.requirements().len() + it.fields.requirements().len());
+    n_objects >= MANY
+        || n_objects.saturating_mul(n_terms) >= MANY_TERMS
+        || is_remade(call) && call.registry.extent(&call.target, MANY).n_bytes >= LONG
+}
+
+/// Whether the objects of a list are made into something else than they are stored as.
+fn is_remade(call: &Call<'_>) -> bool {
+    let Call { exchange, target, record, asked, .. } = call;
+    let is_plain = || negotiate::response(&exchange.headers, &exchange.query) == Ok(Format::default());
+    asked.verb() != "list"
+        || target.kind.custom.is_some()
+        || record.wants_response()
+        || shape::wanted(exchange).is_some()
+        || !is_plain()
+}
+
 async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     let subresource = call.path.subresource.as_str();
-    let verb = Verb::parse(call.exchange.info.verb).ok_or_else(Status::method_not_allowed)?;
-    check_offered(call, verb)?;
-    if call.exchange.method == http::Method::HEAD {
-        // Upstream answers GET only.
-        return Err(Status::method_not_allowed());
-    }
+    let offered = denial::check_offered(call.served, call.path, call.asked.verb(), &call.exchange.method);
+    let verb = offered.map_err(|it| it.status(call.absence))?;
     if is_servers_own(call, verb) {
         call.registry.item(&call.target)?;
         let why = "the status of StorageVersions is written by the servers themselves";
         return Err(Status::forbidden(&call.target.kind.resource, &call.path.name, why));
+    }
+    if matches!(subresource, "eviction" | "binding" | "token") && !call.exchange.grounds()?.facts().is_empty()
+    {
+        return Err(Status::bad_request(format!("{subresource} cannot be made to rest on facts")));
     }
     match (subresource, verb) {
         ("", Verb::Create) if call.served.definition.is_stored() => write::create(call, body).await,
@@ -103,33 +196,6 @@ async fn route(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status>
     }
 }
 
-/// 404 if there is no such subresource, 405 if the verb is not offered on it.
-fn check_offered(call: &Call<'_>, verb: Verb) -> Result<(), Status> {
-    let subresource = call.path.subresource.as_str();
-    let is_offered = match subresource {
-        "" => {
-            let is_named = !call.path.name.is_empty();
-            let is_collection = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
-            let of_objects = [Verb::Get, Verb::Update, Verb::Patch, Verb::Delete];
-            if is_named && !is_collection && !of_objects.iter().any(|it| call.served.offers(None, *it)) {
-                return Err(Status::no_such_resource());
-            }
-            let fits = match verb {
-                Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => is_named,
-                Verb::Create => !is_named,
-                // These may name an object: in a field selector, or as a watch of just that one.
-                Verb::List | Verb::Watch | Verb::DeleteCollection => true,
-            };
-            fits && call.served.offers(None, verb)
-        }
-        name => {
-            call.served.subresource(name).ok_or_else(Status::no_such_resource)?;
-            call.served.offers(Some(name), verb)
-        }
-    };
-    if is_offered { Ok(()) } else { Err(Status::method_not_allowed()) }
-}
-
 /// 501: what needs nodes, or a later build.
 fn not_here(call: &Call<'_>, subresource: &str) -> Status {
     let resource = &call.target.kind.resource;
@@ -147,7 +213,7 @@ impl Call<'_> {
     /// The whole body, bounded.
     pub(crate) async fn read(&mut self, body: RequestBody) -> Result<Bytes, Status> {
         let bytes = read_body(body).await?;
-        self.record.request_object(&bytes);
+        self.record.request_text(&bytes);
         Ok(bytes)
     }
 
@@ -162,11 +228,11 @@ impl Call<'_> {
         if media == Media::Yaml {
             let text = read_body(body).await?;
             let document = transcode::read_yaml(&text, &kind)?;
-            self.record.request_tree(&document.value);
+            self.record.request_object(&document.value);
             let source = Source::Yaml { text, duplicate: document.duplicate };
             return Ok(Sent { value: document.value, source });
         }
-        let bytes = self.read(body).await?;
+        let bytes = read_body(body).await?;
         let report = schema::json::parse_report(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
             let shown = schema::json::summary(&bytes);
             Status::bad_request(format!(
@@ -174,6 +240,7 @@ impl Call<'_> {
                  error: {error} ({shown})"
             ))
         })?;
+        self.record.request_object(&report.value);
         let source = Source::Json { has_duplicates: !report.duplicates.is_empty(), text: bytes };
         Ok(Sent { value: report.value, source })
     }
@@ -187,7 +254,7 @@ impl Call<'_> {
         let group_version = GroupVersion::new("meta.k8s.io", "v1");
         let media = negotiate::request(&self.exchange.headers)?;
         let value = if media == Media::Json {
-            self.record.request_object(&bytes);
+            self.record.request_text(&bytes);
             schema::json::parse(&bytes, schema::json::Limits::REQUEST).map_err(|error| {
                 delete::unreadable(format!("couldn't get version/kind; json parse error: {error}"))
             })?
@@ -228,7 +295,11 @@ impl Call<'_> {
             negotiate::untyped(media)?;
         }
         let value = transcode::read(&self.dispatch.schemas, media, bytes, group_version, kind)?;
-        self.record.request_tree(&value);
+        if kind == "DeleteOptions" {
+            self.record.request_tree(&value); // it has no name of its own
+        } else {
+            self.record.request_object(&value);
+        }
         Ok(value)
     }
 
@@ -256,6 +327,21 @@ impl Call<'_> {
         }
     }
 
+    /// Asks what this user may do in this namespace: in the pool if that may take long.
+    pub(crate) async fn ask<T>(
+        &self,
+        user: &User,
+        namespace: &str,
+        question: impl FnOnce(&Authorizer) -> T,
+    ) -> Result<T, Status> {
+        let Dispatch { authorizer, pool, .. } = self.dispatch;
+        if self.is_apart || !authorizer.is_long(user, namespace) {
+            return Ok(question(authorizer));
+        }
+        let ticket = pool.enter(&self.caller.payer)?;
+        Ok(ticket.run(async { question(authorizer) }).await)
+    }
+
     /// `pods` of the core group, for messages.
     pub(crate) fn resource(&self) -> &GroupResource {
         &self.target.kind.resource
@@ -268,19 +354,4 @@ fn is_servers_own(call: &Call<'_>, verb: Verb) -> bool {
     call.path.subresource == "status"
         && matches!(verb, Verb::Update | Verb::Patch)
         && (&*definition.group, &*definition.resource) == ("internal.apiserver.k8s.io", "storageversions")
-}
-
-/// Reads a body to its end, or 413.
-pub(crate) async fn read_body(mut body: RequestBody) -> Result<Bytes, Status> {
-    let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|it| Status::bad_request(format!("the request body could not be read: {it}")))?;
-        let Ok(piece) = frame.into_data() else { continue };
-        if whole.len() + piece.len() > MAX_BODY {
-            return Err(Status::too_large(format!("limit is {MAX_BODY}")));
-        }
-        whole.extend_from_slice(&piece);
-    }
-    Ok(whole.freeze())
 }

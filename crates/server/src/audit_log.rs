@@ -7,6 +7,7 @@
 //! # Flow
 //! A request hands over a line and goes on. If the queue is full the request waits a moment; if it is still full, or
 //! the disk refuses, the line is lost, counted and logged: an audit log that cannot be written does not stop a server.
+//! The queue is full when it has too many lines or too many bytes: a line may hold two objects of several megabytes.
 
 mod rotate;
 
@@ -21,7 +22,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use store::SharedClock;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use self::rotate::RotatedFile;
 use crate::metrics::Metrics;
@@ -50,17 +51,30 @@ pub struct Rotation {
 
 /// Lines that may wait to be written.
 const QUEUE: usize = 10_000;
+/// Bytes of those lines.
+const QUEUE_BYTES: usize = 64 << 20;
 /// How long a request waits for room in the queue.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Lines written between two flushes.
 const BATCH: usize = 512;
 
-/// The log of one server. Dropping the last handle writes what is queued.
+/// The log of one server. Clones are the same one; dropping the last writes what is queued.
+#[derive(Clone, Debug)]
+pub struct AuditLog(Arc<Inner>);
+
 #[derive(Debug)]
-pub struct AuditLog {
-    lines: Mutex<Option<mpsc::Sender<Bytes>>>,
+struct Inner {
+    lines: Mutex<Option<mpsc::Sender<Queued>>>,
+    room: Arc<Semaphore>,
     writer: Mutex<Option<JoinHandle<()>>>,
     metrics: Arc<Metrics>,
+}
+
+/// A line with the room that it takes in the queue.
+#[derive(Debug)]
+struct Queued {
+    line: Bytes,
+    _room: OwnedSemaphorePermit,
 }
 
 impl AuditLog {
@@ -75,25 +89,80 @@ impl AuditLog {
         let writer = std::thread::Builder::new()
             .name("audit-log".to_owned())
             .spawn(move || write_all(sink, queue, &counted))?;
-        Ok(Self { lines: Mutex::new(Some(lines)), writer: Mutex::new(Some(writer)), metrics })
+        let room = Arc::new(Semaphore::new(QUEUE_BYTES));
+        let (lines, writer) = (Mutex::new(Some(lines)), Mutex::new(Some(writer)));
+        Ok(Self(Arc::new(Inner { lines, room, writer, metrics })))
     }
 
-    /// Queues one line, which need not end in a line break.
+    /// Queues one line, which need not end in a line break. The line is not lost if this is dropped while it waits.
     pub async fn write(&self, line: Bytes) {
-        let Some(lines) = self.lines.lock().clone() else { return self.metrics.audit_event_lost("log") };
-        match lines.try_send(line) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(line)) => {
-                if lines.send_timeout(line, PATIENCE).await.is_err() {
-                    self.metrics.audit_event_lost("log");
-                }
+        let Some(unsent) = self.try_queue(line) else { return };
+        let mut waiting = Waiting { log: self, line: Some(unsent) };
+        // There is no other way to wait for two kinds of room, and a queue this full is rare.
+        let room = u32::try_from(room_of(waiting.line.as_ref().map_or(0, Bytes::len))).unwrap_or(u32::MAX);
+        let found = tokio::time::timeout(PATIENCE, async {
+            let sender = self.0.lines.lock().clone()?;
+            let room = Arc::clone(&self.0.room).acquire_many_owned(room).await.ok()?;
+            let place = sender.reserve_owned().await.ok()?;
+            Some((place, room))
+        })
+        .await;
+        match (found.ok().flatten(), waiting.line.take()) {
+            (Some((place, room)), Some(line)) => {
+                place.send(Queued { line, _room: room });
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => self.metrics.audit_event_lost("log"),
+            _ => self.0.metrics.audit_event_lost("log"),
+        }
+    }
+
+    /// The same for those who cannot wait: a line for which there is no room is lost.
+    pub fn write_now(&self, line: Bytes) {
+        if self.try_queue(line).is_some() {
+            self.0.metrics.audit_event_lost("log");
+        }
+    }
+
+    /// Queues a line, or gives it back if there is no room. Once the log is closed, lines are lost.
+    fn try_queue(&self, line: Bytes) -> Option<Bytes> {
+        let Some(sender) = self.0.lines.lock().clone() else {
+            self.0.metrics.audit_event_lost("log");
+            return None;
+        };
+        let room = u32::try_from(room_of(line.len())).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&self.0.room).try_acquire_many_owned(room) else { return Some(line) };
+        match sender.try_send(Queued { line, _room: room }) {
+            Ok(()) => None,
+            Err(mpsc::error::TrySendError::Full(it) | mpsc::error::TrySendError::Closed(it)) => Some(it.line),
         }
     }
 
     /// Writes what is queued and closes the log. Blocks.
     pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// The room that a line takes. One that is larger than the whole queue has it for itself.
+fn room_of(bytes: usize) -> usize {
+    bytes.clamp(1, QUEUE_BYTES)
+}
+
+/// A line that waits for room. If nobody waits for it any more, it is tried once again.
+struct Waiting<'a> {
+    log: &'a AuditLog,
+    line: Option<Bytes>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take() {
+            self.log.write_now(line);
+        }
+    }
+}
+
+impl Inner {
+    fn close(&self) {
         self.lines.lock().take();
         let writer = self.writer.lock().take();
         if let Some(writer) = writer
@@ -104,19 +173,19 @@ impl AuditLog {
     }
 }
 
-impl Drop for AuditLog {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-fn write_all(mut sink: Box<dyn Write + Send>, mut queue: mpsc::Receiver<Bytes>, metrics: &Metrics) {
+fn write_all(mut sink: Box<dyn Write + Send>, mut queue: mpsc::Receiver<Queued>, metrics: &Metrics) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut is_failing = false;
     while queue.blocking_recv_many(&mut batch, BATCH) > 0 {
         let mut result = Ok(());
-        for line in batch.drain(..) {
-            match write_line(sink.as_mut(), &line) {
+        for queued in batch.drain(..) {
+            match write_line(sink.as_mut(), &queued.line) {
                 Ok(()) => {
                     metrics.audit_events.inc();
                 }

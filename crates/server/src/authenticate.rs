@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use access::{RequestHeaderConfig, TokenFile, TokenVerifier, User};
+use access::{RequestHeaderConfig, TokenFile, User};
+use http::header::AUTHORIZATION;
 use meta::Status;
 use registry::Registry;
 
 use crate::{
-    chain::{Chain, Exchange},
+    chain::{Chain, Envelope, Exchange},
     metrics::Metrics,
-    service_account::{self, CheckedTokens},
+    service_account::{self, Keyring},
     tls::Trust,
 };
 
@@ -21,9 +22,7 @@ pub struct Authenticator {
     /// `--token-auth-file`
     pub tokens: Option<TokenFile>,
     /// ServiceAccount tokens.
-    pub service_accounts: TokenVerifier,
-    /// Tokens that were checked a moment ago.
-    pub checked: CheckedTokens,
+    pub service_accounts: Arc<Keyring>,
     /// Where accounts are looked up.
     pub registry: Arc<Registry>,
     /// Which headers a front proxy uses.
@@ -41,7 +40,7 @@ pub struct Authenticator {
 /// The caller, or 401.
 pub(crate) async fn step(chain: &Chain, exchange: &Exchange) -> Result<Arc<User>, Status> {
     let authenticator = &chain.authenticator;
-    let found = authenticator.find(exchange);
+    let found = authenticator.find(exchange).await;
     let result = match found {
         Ok(Some(user)) => Ok(user),
         Ok(None) => authenticator.anonymous(exchange),
@@ -56,51 +55,62 @@ pub(crate) async fn step(chain: &Chain, exchange: &Exchange) -> Result<Arc<User>
 pub struct NotRecognized;
 
 impl Authenticator {
-    fn find(&self, exchange: &Exchange) -> Result<Option<Arc<User>>, NotRecognized> {
+    async fn find(&self, exchange: &Exchange) -> Result<Option<Arc<User>>, NotRecognized> {
+        // A credential that is not recognized makes way for the next one. If there is none, the caller is not anonymous.
+        let mut has_failed = false;
         if let Some(chain) = &exchange.peer.certificates {
             let by = exchange.peer.verified(&(self.trust)());
-            if by.front_proxy_ca
-                && let Some(user) = self.front_proxy(exchange)?
-            {
-                return Ok(Some(user));
+            // Authorities come and go, and certificates expire, while connections live.
+            has_failed = !by.any();
+            if by.front_proxy_ca {
+                if exchange.peer.is_named_as_proxy(&self.request_header.allowed_names) {
+                    if let Some(user) = self.front_proxy(exchange)? {
+                        return Ok(Some(user));
+                    }
+                } else {
+                    // With one authority for both it may be the certificate of a user.
+                    has_failed = true;
+                }
             }
             if by.client_ca {
                 let user = access::user_from_certificate(&chain[0]).map_err(|_| NotRecognized)?;
                 return Ok(Some(authenticated(user)));
             }
         }
-        let token = exchange.header("authorization");
+        let token = match exchange.headers.get(AUTHORIZATION) {
+            Some(value) => value.to_str().map_err(|_| NotRecognized)?,
+            None => "",
+        };
         match bearer(token) {
             // Another scheme is no credential of ours; upstream treats it as none.
-            None | Some("") if exchange.peer.has_unknown_certificate => Err(NotRecognized),
+            None | Some("") if has_failed => Err(NotRecognized),
             None | Some("") => Ok(None),
-            Some(token) => self.token(token).map(Some),
+            Some(token) => self.token(token).await.map(Some),
         }
     }
 
     /// Who a bearer token belongs to.
-    pub fn token(&self, token: &str) -> Result<Arc<User>, NotRecognized> {
+    pub async fn token(&self, token: &str) -> Result<Arc<User>, NotRecognized> {
         if let Some(user) = self.tokens.as_ref().and_then(|it| it.lookup(token)) {
             return Ok(user);
         }
-        let (user, _) = service_account::authenticate(self, token).ok_or(NotRecognized)?;
+        let (user, _) = service_account::authenticate(self, token).await.ok_or(NotRecognized)?;
         Ok(Arc::new(user))
     }
 
-    fn front_proxy(&self, exchange: &Exchange) -> Result<Option<Arc<User>>, NotRecognized> {
-        if !exchange.peer.is_named_as_proxy(&self.request_header.allowed_names) {
-            return Err(NotRecognized);
+    fn front_proxy(&self, exchange: &Envelope) -> Result<Option<Arc<User>>, NotRecognized> {
+        let mut headers: Vec<(&str, &str)> = Vec::new();
+        for (name, value) in
+            exchange.headers.iter().filter(|it| self.request_header.is_identity(it.0.as_str()))
+        {
+            // Left out, it would make the caller the proxy itself, or somebody without that group.
+            headers.push((name.as_str(), str::from_utf8(value.as_bytes()).map_err(|_| NotRecognized)?));
         }
-        let headers: Vec<(&str, &str)> = exchange
-            .headers
-            .iter()
-            .filter_map(|(name, value)| Some((name.as_str(), str::from_utf8(value.as_bytes()).ok()?)))
-            .collect();
         Ok(access::user_from_headers(&self.request_header, headers.iter().copied()).map(authenticated))
     }
 
     /// Whether the other side of the connection is a server of this cluster: it shows a front proxy's certificate.
-    pub(crate) fn is_peer(&self, exchange: &Exchange) -> bool {
+    pub(crate) fn is_peer(&self, exchange: &Envelope) -> bool {
         let peer = &exchange.peer;
         peer.verified(&(self.trust)()).front_proxy_ca
             && peer.is_named_as_proxy(&self.request_header.allowed_names)

@@ -11,6 +11,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -18,7 +19,13 @@ use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 
-use crate::connections::InFlight;
+use crate::{
+    audit::Record,
+    connections::InFlight,
+    inflight::InFlightGuard,
+    memory::Reserved,
+    patience::{Limit, Patience},
+};
 
 /// Why a body could not be read or written to its end.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -41,13 +48,27 @@ pub struct Body {
     content: Content,
     // Keeps the connection from counting as idle until the last byte is handed over.
     in_flight: Option<InFlight>,
+    // Records the end of a watch.
+    record: Option<Record>,
+    // The request counts until the last byte is handed over.
+    slot: Option<InFlightGuard>,
+    // Memory that is set aside for it.
+    reserved: Reserved,
+    // How long the client may take to read it.
+    patience: Option<Patience>,
+    // Told of every piece, if each has a time of its own.
+    limit: Option<(Arc<Limit>, Duration)>,
+    // It lasts by its nature.
+    is_long: bool,
+    // The most that is handed over at a time.
+    piece: usize,
 }
 
 enum Content {
     Empty,
     Full(Bytes),
     Chunks { rest: std::vec::IntoIter<Bytes>, bytes_left: u64 },
-    Stream { stream: Option<ByteStream>, on_panic: Option<OnPanic> },
+    Stream { stream: Option<ByteStream>, on_panic: Option<OnPanic>, left: Bytes },
 }
 
 type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send>>;
@@ -74,7 +95,7 @@ impl Body {
 
     /// Whatever the stream yields, as it yields it. An error, or a panic, cuts the answer off.
     pub fn stream(stream: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {
-        Self::new(Content::Stream { stream: Some(Box::pin(stream)), on_panic: None })
+        Self::new(Content::Stream { stream: Some(Box::pin(stream)), on_panic: None, left: Bytes::new() })
     }
 
     /// Whether the length is unknown until the end.
@@ -116,8 +137,86 @@ impl Body {
         self.in_flight = Some(in_flight);
     }
 
+    /// Keeps the audit record open until the last byte is handed over.
+    pub(crate) fn set_record(&mut self, record: Record) {
+        self.record = Some(record);
+    }
+
+    /// The answer takes as long as its client goes on reading.
+    #[must_use]
+    pub fn long(mut self) -> Self {
+        self.is_long = true;
+        self
+    }
+
+    /// Lets the request count until the last byte is handed over.
+    pub(crate) fn set_slot(&mut self, slot: InFlightGuard) {
+        self.slot = Some(slot);
+    }
+
+    /// Keeps memory set aside until the last byte is handed over.
+    pub(crate) fn set_reserved(&mut self, reserved: Reserved) {
+        self.reserved = reserved;
+    }
+
+    /// Gives the client this long to read the answer, or, if that lasts by its nature, each piece of it.
+    pub(crate) fn set_time(&mut self, time: Duration) {
+        self.patience = Some(if self.is_long { Patience::Piece(time) } else { Patience::Whole(time) });
+    }
+
+    /// Begins to count the client's time. The limit is over when the client took too long.
+    pub(crate) fn begin(&mut self, limit: &Arc<Limit>) {
+        limit.begin(self.patience);
+        if let Some(Patience::Piece(time)) = self.patience {
+            self.limit = Some((Arc::clone(limit), time));
+            // The smaller they are, the sooner it is seen that the client goes on.
+            self.in_pieces();
+        }
+    }
+
+    /// Hands it over in pieces. HTTP/2 takes whatever it is handed into its own memory, however little the client is willing
+    /// to read.
+    pub(crate) fn in_pieces(&mut self) {
+        self.piece = PIECE;
+    }
+
     fn new(content: Content) -> Self {
-        Self { content, in_flight: None }
+        Self {
+            content,
+            in_flight: None,
+            record: None,
+            slot: None,
+            reserved: Reserved::default(),
+            patience: None,
+            limit: None,
+            is_long: false,
+            piece: usize::MAX,
+        }
+    }
+
+    fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let most = self.piece;
+        match &mut self.content {
+            Content::Empty => Poll::Ready(None),
+            Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(piece(bytes, most))))),
+            Content::Chunks { rest, bytes_left } => {
+                let next = rest.find(|it| !it.is_empty());
+                *bytes_left -= next.as_ref().map_or(0, |it| as_u64(it.len()));
+                Poll::Ready(next.map(|it| Ok(Frame::data(it))))
+            }
+            Content::Stream { left, .. } if !left.is_empty() => {
+                Poll::Ready(Some(Ok(Frame::data(piece(left, most)))))
+            }
+            Content::Stream { stream, on_panic, left } => {
+                let mut polled = poll_stream(stream, on_panic.as_ref(), cx);
+                if let Poll::Ready(Some(Ok(bytes))) = &mut polled {
+                    *left = std::mem::take(bytes);
+                    *bytes = piece(left, most);
+                }
+                polled.map_ok(Frame::data)
+            }
+        }
     }
 }
 
@@ -159,22 +258,19 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.content {
-            Content::Empty => Poll::Ready(None),
-            Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::Chunks { rest, bytes_left } => {
-                let next = rest.find(|it| !it.is_empty());
-                *bytes_left -= next.as_ref().map_or(0, |it| as_u64(it.len()));
-                Poll::Ready(next.map(|it| Ok(Frame::data(it))))
+        let polled = self.poll_content(cx);
+        if let Some((limit, time)) = &self.limit {
+            match &polled {
+                Poll::Pending => limit.clear(),
+                Poll::Ready(_) => limit.within(*time),
             }
-            Content::Stream { stream, on_panic } => poll_stream(stream, on_panic.as_ref(), cx),
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Stream { stream, .. } => stream.is_none(),
+            Content::Stream { stream, left, .. } => stream.is_none() && left.is_empty(),
             Content::Empty | Content::Full(_) | Content::Chunks { .. } => self.is_empty(),
         }
     }
@@ -188,7 +284,7 @@ fn poll_stream(
     slot: &mut Option<ByteStream>,
     on_panic: Option<&OnPanic>,
     cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+) -> Poll<Option<Result<Bytes, BoxError>>> {
     let Some(stream) = slot else { return Poll::Ready(None) };
     let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(cx)));
     let item = match polled {
@@ -204,7 +300,15 @@ fn poll_stream(
     if !matches!(item, Some(Ok(_))) {
         *slot = None;
     }
-    Poll::Ready(item.map(|it| it.map(Frame::data)))
+    Poll::Ready(item)
+}
+
+/// The most that HTTP/2 is handed at a time: what fits into one of its frames.
+const PIECE: usize = 16 * 1024;
+
+/// The next piece of a buffer, without copying.
+fn piece(bytes: &mut Bytes, most: usize) -> Bytes {
+    if bytes.len() <= most { std::mem::take(bytes) } else { bytes.split_to(most) }
 }
 
 fn as_u64(length: usize) -> u64 {
@@ -228,6 +332,27 @@ mod tests {
         assert!(Body::chunks(vec![Bytes::new()]).is_end_stream());
         assert!(Body::full("").is_end_stream());
         assert_eq!(Body::full("xy").collect().await.unwrap().to_bytes(), "xy");
+    }
+
+    #[tokio::test]
+    async fn large_buffers_are_handed_over_in_pieces() {
+        for (mut body, length) in [
+            (Body::full(vec![1; 40_000]), 40_000),
+            (
+                Body::stream(futures_util::stream::iter([Ok(vec![1; 20_000].into()), Ok(vec![2; 5].into())])),
+                20_005,
+            ),
+        ] {
+            body.in_pieces();
+            let mut n_bytes = 0;
+            while let Some(frame) = body.frame().await {
+                let piece = frame.unwrap().into_data().unwrap();
+                assert!(piece.len() <= PIECE);
+                n_bytes += piece.len();
+            }
+            assert!(body.is_end_stream());
+            assert_eq!(n_bytes, length);
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::future;
-use meta::{GroupResource, GroupVersion, Map, Release, Status, Value, object};
+use meta::{Grounds, GroupResource, GroupVersion, Map, Release, RetryAfter, Status, Value, object};
 use registry::{DeleteOptions, Registry, Target, WriteOptions};
 use schema::check::FieldValidation;
 use serde_json::json;
@@ -88,6 +88,7 @@ async fn ensure(
         manager: MANAGER,
         field_validation: FieldValidation::Ignore,
         admit: &registry::Anything,
+        grounds: &Grounds::asked_for(),
     };
     let existing = match registry.get(&target, "").await {
         Ok(text) => serde_json::from_slice::<Value>(&text).map_err(Status::internal)?,
@@ -107,7 +108,13 @@ async fn ensure(
     let Some(mut better) = mend(&existing, &object) else { return Ok(()) };
     if better.get("roleRef") != existing.get("roleRef") {
         // What a binding binds to cannot be changed, so it is made anew.
-        registry.delete(&target, &DeleteOptions::default(), &registry::Anything).await?;
+        let (exactly, grounds) = (DeleteOptions::exactly(&existing), Grounds::asked_for());
+        let deleted = registry.delete(&target, &exactly, &registry::Anything, &grounds).await;
+        deleted.map_err(|status| match status.code {
+            // Another server was faster, or somebody has changed it: it is looked at once more.
+            404 | 409 => Status::unavailable(status.message, RetryAfter::not_begun(1)),
+            _ => status,
+        })?;
         object::metadata_mut(&mut better).remove("resourceVersion");
         return registry.create(&target, &options, better).await.map(|_| ());
     }

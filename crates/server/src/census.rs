@@ -90,20 +90,20 @@ pub(crate) async fn view(registry: &Registry) -> Result<CensusView, Status> {
     let resources = census.into_iter().map(|(resource, versions)| {
         let mut versions: BTreeMap<String, u64> =
             versions.into_iter().map(|(version, n)| (version.to_string(), n)).collect();
-        let n_unknown = registry.n_unknown_versions(&resource);
+        let n_unknown = registry.n_unknown_versions(&resource)?;
         if n_unknown > 0 {
             versions.insert(UNKNOWN.to_owned(), n_unknown);
         }
         let mut counted = ResourceCensus::of(&resource, versions);
         counted.written = station.version(&resource).map(|it| it.to_string());
         match custom.get(&resource) {
-            Some(definition) => counted.defined_by(definition),
-            None => counted,
+            Some(definition) => Ok(counted.defined_by(definition)),
+            None => Ok(counted),
         }
     });
     Ok(CensusView {
         evidence: "StoreCounter".to_owned(),
-        resources: resources.collect(),
+        resources: resources.collect::<Result<_, Status>>()?,
         unknown: registry.cache().unclaimed(),
     })
 }

@@ -11,7 +11,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     task::Context,
     time::Duration,
@@ -43,6 +43,8 @@ pub(crate) struct Connection {
     // nothing is in flight, a part of a request's head has arrived.
     reads: AtomicU64,
     reads_at_end: AtomicU64,
+    // HTTP/2: what arrives between requests is mostly the answer to a ping.
+    is_framed: AtomicBool,
 }
 
 /// One request on a connection, until its answer has been handed over.
@@ -63,6 +65,11 @@ impl Connection {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.begun.fetch_add(1, Ordering::Relaxed);
         InFlight(Arc::clone(self))
+    }
+
+    /// What arrives between requests need not be the head of one.
+    pub(crate) fn set_framed(&self) {
+        self.is_framed.store(true, Ordering::Relaxed);
     }
 
     /// Whether a request is being answered.
@@ -96,7 +103,7 @@ impl Connection {
         }
     }
 
-    fn tell(&self, order: Order) {
+    pub(crate) fn tell(&self, order: Order) {
         let number = match order {
             Order::Serve => 0,
             Order::Finish => 1,
@@ -225,8 +232,8 @@ impl Watched {
             return None;
         }
         self.quiet_sweeps = self.quiet_sweeps.saturating_add(1);
-        let half_a_head =
-            connection.reads.load(Ordering::Relaxed) != connection.reads_at_end.load(Ordering::Relaxed);
+        let half_a_head = !connection.is_framed.load(Ordering::Relaxed)
+            && connection.reads.load(Ordering::Relaxed) != connection.reads_at_end.load(Ordering::Relaxed);
         self.head_sweeps = if begun == 0 || half_a_head { self.head_sweeps.saturating_add(1) } else { 0 };
         if self.head_sweeps > patience.head {
             return Some(Order::Close);
@@ -298,6 +305,22 @@ mod tests {
         assert_eq!(order(&registered), Order::Serve);
         sweep(&connections, 1);
         assert_eq!(order(&registered), Order::Close);
+    }
+
+    /// The answers to pings were taken for half a head: idle HTTP/2 connections were cut off after a minute, without a word.
+    #[test]
+    fn answers_to_pings_are_no_half_head_and_an_idle_connection_is_asked_to_finish() {
+        let connections = Arc::new(Connections::default());
+        let registered = connections.register();
+        registered.connection.set_framed();
+        drop(registered.connection.begin());
+        for _ in 0..11 {
+            registered.connection.has_read();
+            sweep(&connections, 1);
+            assert_eq!(order(&registered), Order::Serve);
+        }
+        sweep(&connections, 1);
+        assert_eq!(order(&registered), Order::Finish);
     }
 
     #[test]

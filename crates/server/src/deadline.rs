@@ -24,7 +24,7 @@ pub(crate) async fn step(
         done = work => done,
         () = chain.clock.sleep(allotted) => {
             let message = "request did not complete within the allotted timeout";
-            Err(Status::timeout(message, 0))
+            Err(Status::timeout(message))
         }
     }
 }

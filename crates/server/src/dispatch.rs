@@ -8,27 +8,32 @@ use catalog::{
     Catalog, Schemas, Served,
     discovery::{Documents, Tagged},
 };
+use fleet::route::Absence;
 use http::{HeaderValue, Method};
 use meta::{GroupResource, GroupVersion, Status};
 use registry::{Kind, Registry, Target};
-use serde_json::json;
 
 use crate::{
     answer::{self, Answer},
     api::{self, Call},
     audit::Record,
     authenticate::Authenticator,
+    authorize::Authorized,
     body::RequestBody,
-    chain::{Caller, Exchange},
-    documents::ServedDocuments,
+    chain::Envelope,
+    denial::{self, Denial},
+    documents::{Aggregated, Made, ServedDocuments},
     fleet_api,
     health::Checks,
     lifecycle::Lifecycle,
+    memory::Memory,
     metrics::{Metrics, RequestKey, WatchGuard},
     negotiate::{
         self,
         discovery::{Form, Profile, Wanted},
     },
+    openapi,
+    pool::Pool,
     request::ResourcePath,
     service_account::TokenSettings,
     snapshot::Snapshots,
@@ -40,7 +45,8 @@ pub struct Dispatch {
     pub(crate) schemas: Schemas,
     pub(crate) registry: Arc<Registry>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) served: ServedDocuments,
+    pub(crate) served: Arc<ServedDocuments>,
+    pub(crate) openapi: openapi::Documents,
     pub(crate) authorizer: access::Authorizer,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) tokens: TokenSettings,
@@ -50,142 +56,166 @@ pub struct Dispatch {
     pub(crate) version: Bytes,
     pub(crate) min_request_timeout: Duration,
     pub(crate) snapshots: Option<Snapshots>,
+    pub(crate) pool: Pool,
+    pub(crate) memory: Memory,
 }
 
 impl Dispatch {
-    /// Sends the request where it belongs.
+    /// Sends the request where it belongs. Without a proof of absence nothing is denied that another server may have.
     pub(crate) async fn route(
         &self,
-        exchange: &Exchange,
-        caller: &Caller,
+        asked: &Authorized<'_>,
         body: RequestBody,
         record: &mut Record,
+        absence: Option<&Absence>,
     ) -> Result<Answer, Status> {
-        if let Some(path) = &exchange.info.resource {
-            return self.resource(exchange, caller, path, body, record).await;
+        if let Some(path) = asked.resource() {
+            return self.resource(asked, path, body, record, absence).await;
         }
-        let path = exchange.info.path.as_str();
+        let (exchange, path) = (asked.envelope(), asked.path());
         let segments: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();
         match segments.as_slice() {
-            ["healthz" | "livez" | "readyz", ..] => Ok(self.health(exchange)),
+            ["healthz" | "livez" | "readyz", ..] => Ok(self.health(asked)),
             ["convoy", "snapshot"] => crate::snapshot::save(self, exchange).await,
             ["convoy", "census"] if exchange.method == Method::GET => fleet_api::census(self, exchange).await,
-            ["convoy", "hold"] => fleet_api::hold(self, exchange, caller, body).await,
+            ["convoy", "hold"] => fleet_api::hold(self, asked, body, record).await,
             ["convoy", "identity"] if exchange.method == Method::GET => fleet_api::identity(self, exchange),
             ["convoy", "status"] if exchange.method == Method::GET => fleet_api::status(self, exchange),
-            _ if is_gapped(path) => self.unknown_path(&segments),
-            ["version"] | ["api" | "apis", ..] if exchange.method != Method::GET => {
-                self.wrong_method(&segments)
-            }
+            _ if asked.info().is_gapped => self.unknown_path(&segments, absence),
+            ["version"] if exchange.method != Method::GET => Err(Status::method_not_allowed()),
+            ["api" | "apis", ..] if exchange.method != Method::GET => self.wrong_method(&segments, absence),
             ["metrics"] => Ok(self.render_metrics()),
-            ["openapi", "v2"] => self.openapi_v2(exchange),
-            ["openapi", "v3"] => self.document(exchange, &self.served.openapi_index_of_all(&self.openapi())),
-            ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, &rest.join("/")),
+            ["openapi", "v2"] => self.openapi_v2(exchange).await,
+            ["openapi", "v3"] => self.openapi_index(exchange).await,
+            ["openapi", "v3", rest @ ..] => self.openapi_document(exchange, rest, absence).await,
             ["version"] => self.document(exchange, &self.version),
-            [] => self.document(exchange, &self.root()),
-            segments => self.described(exchange, segments),
+            [] => self.document(exchange, self.served.of_all().root()),
+            segments => self.described(asked, segments, absence),
         }
     }
 
     /// A document of discovery. Made only for those who ask for one: after every change the next of them waits for it.
-    fn described(&self, exchange: &Exchange, segments: &[&str]) -> Result<Answer, Status> {
+    fn described(
+        &self,
+        asked: &Authorized<'_>,
+        segments: &[&str],
+        absence: Option<&Absence>,
+    ) -> Result<Answer, Status> {
+        let exchange = asked.envelope();
         let documents = match segments {
-            ["api" | "apis", ..] => self.documents(exchange),
-            _ => return self.unknown_path(segments),
+            ["api" | "apis", ..] => self.documents(asked),
+            _ => return self.unknown_path(segments, absence),
         };
         match segments {
-            ["api"] => self.discovery(
-                exchange,
-                &documents.api,
-                [&documents.aggregated_api_v2, &documents.aggregated_api_v2beta1],
-            ),
-            ["apis"] => self.discovery(
-                exchange,
-                &documents.apis,
-                [&documents.aggregated_apis_v2, &documents.aggregated_apis_v2beta1],
-            ),
+            ["api"] => self.discovery(exchange, &documents.api, documents.aggregated_api()),
+            ["apis"] => self.discovery(exchange, &documents.apis, documents.aggregated_apis()),
             segments => match group_document(&documents, segments) {
                 Some(document) => self.document(exchange, document),
-                None => self.unknown_path(segments),
+                None => self.unknown_path(segments, absence),
             },
         }
     }
 
     /// The documents about all servers; those about this one alone for whoever says `profile=nopeer`; everything that any
     /// server serves for whoever says `profile=union`, though clients may be shown less by default.
-    fn documents(&self, exchange: &Exchange) -> Arc<Documents> {
-        match Wanted::of(exchange.header("accept")).profile {
-            Profile::Usual => return self.served.of_all(),
-            Profile::Union => return self.served.union(),
-            Profile::NoPeer => {}
-        }
-        if matches!(exchange.info.path.trim_end_matches('/'), "/api" | "/apis") {
+    fn documents(&self, asked: &Authorized<'_>) -> Arc<Made> {
+        let profile = Wanted::of(asked.envelope().header("accept")).profile;
+        if profile == Profile::NoPeer && matches!(asked.path().trim_end_matches('/'), "/api" | "/apis") {
             self.metrics.discovery_without_peers();
         }
-        self.served.own()
+        self.served.of(profile)
+    }
+
+    /// Sees to it that documents of discovery are there before they are looked at: that may take a while.
+    pub(crate) async fn prepare_documents(&self, asked: &Authorized<'_>) {
+        match asked.path().split('/').find(|it| !it.is_empty()) {
+            None => self.served.prepare(Profile::Usual).await,
+            Some("api" | "apis") => {
+                let profile = Wanted::of(asked.envelope().header("accept")).profile;
+                self.served.prepare(profile).await;
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Whether there is a document at a path below `/api`, `/apis` or `/openapi`.
+    pub(crate) fn has_document(&self, asked: &Authorized<'_>, segments: &[&str]) -> bool {
+        if asked.info().is_gapped {
+            return false;
+        }
+        match segments {
+            ["api" | "apis"] | ["openapi", "v2" | "v3"] => true,
+            ["openapi", "v3", "api", version] => self.has_group_version("", version),
+            ["openapi", "v3", "apis", group, version] => self.has_group_version(group, version),
+            ["openapi", ..] => false,
+            segments => {
+                let profile = Wanted::of(asked.envelope().header("accept")).profile;
+                group_document(&self.served.of(profile), segments).is_some()
+            }
+        }
+    }
+
+    /// Whether this server itself serves anything in a group and version.
+    pub(crate) fn has_group_version(&self, group: &str, version: &str) -> bool {
+        self.catalog.has_group_version(group, version) || self.served.defines(group, version)
     }
 
     /// Documents can only be read, and what is not there cannot even be that.
-    fn wrong_method(&self, segments: &[&str]) -> Result<Answer, Status> {
-        let is_there = matches!(segments, ["version"] | ["api" | "apis"]);
+    fn wrong_method(&self, segments: &[&str], absence: Option<&Absence>) -> Result<Answer, Status> {
+        let is_there = matches!(segments, ["api" | "apis"]);
         if is_there || group_document(&self.served.of_all(), segments).is_some() {
-            return Err(Status::method_not_allowed());
+            return Err(Denial::MethodNotAllowed.status(absence));
         }
-        self.unknown_path(segments)
+        self.unknown_path(segments, absence)
     }
 
-    fn unknown_path(&self, segments: &[&str]) -> Result<Answer, Status> {
+    fn unknown_path(&self, segments: &[&str], absence: Option<&Absence>) -> Result<Answer, Status> {
         match segments {
-            ["api", ..] => self.unknown(""),
-            ["apis", group, _, ..] => self.unknown(group),
+            ["api", ..] => self.unknown("", absence),
+            ["apis", group, _, ..] => self.unknown(group, absence),
+            ["apis", ..] => denial::page_not_found(absence),
             _ => Ok(answer::page_not_found()),
         }
     }
 
     async fn resource(
         &self,
-        exchange: &Exchange,
-        caller: &Caller,
+        asked: &Authorized<'_>,
         path: &ResourcePath,
         body: RequestBody,
         record: &mut Record,
+        absence: Option<&Absence>,
     ) -> Result<Answer, Status> {
-        let Some((kind, served)) = self.find(path) else { return self.unknown(&path.group) };
+        let Some((kind, served)) = self.find(path) else {
+            return match absence {
+                // A lone server answers in upstream's words, which depend on the path.
+                Some(it) if it.is_alone() => self.unknown(&path.group, absence),
+                _ => Err(denial::no_such_resource(path, absence)),
+            };
+        };
         let served = &*served;
-        let is_namespace = &*served.definition.resource == "namespaces" && served.definition.group.is_empty();
-        let namespace = if is_namespace { "" } else { path.namespace.as_str() };
-        let is_object =
-            !path.name.is_empty() && !matches!(exchange.info.verb, "list" | "watch" | "deletecollection");
-        let is_misplaced = !served.definition.namespaced && !namespace.is_empty();
-        let is_everywhere = served.definition.namespaced && namespace.is_empty();
-        if is_misplaced || (is_everywhere && is_object) {
-            return Err(Status::no_such_resource());
-        }
-        if is_everywhere && !matches!(exchange.info.verb, "list" | "watch") {
-            // All namespaces at once can only be read.
-            let can_list = served.offers(None, catalog::Verb::List);
-            return Err(if can_list { Status::method_not_allowed() } else { Status::no_such_resource() });
-        }
-        if !path.rest.is_empty() && path.subresource != "proxy" {
-            return Err(Status::no_such_resource());
-        }
+        denial::check_place(served, asked.info(), path).map_err(|it| it.status(absence))?;
+        let is_object = path.is_named && asked.verb() != "watch";
         let target = Target {
             kind,
             group_version: GroupVersion::new(path.group.as_str(), path.version.as_str()),
-            namespace: namespace.to_owned(),
+            namespace: path.home().to_owned(),
             name: if is_object { path.name.clone() } else { String::new() },
             subresource: path.subresource.clone(),
         };
         let call = Call {
             dispatch: self,
             registry: &self.registry,
-            exchange,
-            caller,
+            asked,
+            exchange: asked.envelope(),
+            caller: asked.caller(),
             served,
             path,
             target,
             record,
+            absence,
             notes: Arc::default(),
+            is_apart: false,
         };
         api::serve(call, body).await
     }
@@ -201,15 +231,15 @@ impl Dispatch {
     }
 
     /// Upstream answers in JSON where the group is known, and in plain text where it is not.
-    fn unknown(&self, group: &str) -> Result<Answer, Status> {
+    fn unknown(&self, group: &str, absence: Option<&Absence>) -> Result<Answer, Status> {
         if group.is_empty() || self.catalog.has_group(group) {
-            Err(Status::no_such_resource())
+            Err(Denial::NoSuchResource.status(absence))
         } else {
-            Ok(answer::page_not_found())
+            denial::page_not_found(absence)
         }
     }
 
-    pub(crate) fn document(&self, exchange: &Exchange, document: &Bytes) -> Result<Answer, Status> {
+    pub(crate) fn document(&self, exchange: &Envelope, document: &Bytes) -> Result<Answer, Status> {
         let format = negotiate::response(&exchange.headers, &exchange.query)?;
         Ok(answer::json(exchange, 200, document.clone(), format))
     }
@@ -217,67 +247,37 @@ impl Dispatch {
     /// The plain document, or the aggregated one for clients that ask for it.
     fn discovery(
         &self,
-        exchange: &Exchange,
+        exchange: &Envelope,
         plain: &Bytes,
-        aggregated: [&Tagged; 2],
+        aggregated: [Aggregated<'_>; 2],
     ) -> Result<Answer, Status> {
         let [v2, v2beta1] = aggregated;
-        let (document, content_type) = match Wanted::of(exchange.header("accept")).form {
+        let (wanted, content_type) = match Wanted::of(exchange.header("accept")).form {
             Form::Plain => return self.document(exchange, plain),
             Form::V2 => (v2, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
             Form::V2beta1 => {
                 (v2beta1, "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList")
             }
         };
-        let etag = HeaderValue::from_str(&document.etag).map_err(Status::internal)?;
-        let vary = HeaderValue::from_static("Accept");
-        if exchange.header("if-none-match") == &*document.etag {
-            let answer =
-                answer::plain(304, HeaderValue::from_static(content_type), crate::body::Body::empty());
-            return Ok(answer.with_header("etag", etag).with_header("vary", vary));
-        }
-        let format = negotiate::Format::default();
-        Ok(answer::json(exchange, 200, document.body.clone(), format)
-            .with_header("content-type", HeaderValue::from_static(content_type))
-            .with_header("cache-control", HeaderValue::from_static("public"))
-            .with_header("etag", etag)
-            .with_header("vary", vary))
+        let Tagged { body, etag } = wanted.document;
+        let etag = HeaderValue::from_str(etag).map_err(Status::internal)?;
+        let answer = answer::document(exchange, content_type, body, wanted.packed(), etag)
+            .with_header("vary", HeaderValue::from_static("Accept"));
+        Ok(match answer.response.status().as_u16() {
+            304 => answer,
+            _ => answer.with_header("cache-control", HeaderValue::from_static("public")),
+        })
     }
 
-    fn health(&self, exchange: &Exchange) -> Answer {
-        let query = exchange.uri.query().unwrap_or_default();
-        let (code, text) = self.health.handle(&exchange.info.path, query);
+    fn health(&self, asked: &Authorized<'_>) -> Answer {
+        let query = asked.uri().query().unwrap_or_default();
+        let (code, text) = self.health.handle(asked.path(), query);
         answer::text(code, text)
     }
 
     fn render_metrics(&self) -> Answer {
         let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         answer::plain(200, content_type, crate::body::Body::full(self.metrics.render()))
-    }
-
-    /// `/`: what there is.
-    fn root(&self) -> Bytes {
-        let mut paths: Vec<String> = [
-            "/api",
-            "/api/v1",
-            "/apis",
-            "/healthz",
-            "/livez",
-            "/metrics",
-            "/openapi/v2",
-            "/openapi/v3",
-            "/readyz",
-            "/version",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        let documents = self.served.of_all();
-        paths.extend(documents.groups.keys().map(|it| format!("/apis/{it}")));
-        paths.extend(
-            documents.group_versions.keys().filter(|it| it.contains('/')).map(|it| format!("/apis/{it}")),
-        );
-        paths.sort();
-        Bytes::from(json!({ "paths": paths }).to_string())
     }
 
     /// Counts a watch while it lasts.
@@ -294,11 +294,6 @@ impl Dispatch {
         };
         self.metrics.watch_started(&key, &call.served.definition.kind)
     }
-}
-
-/// Something is missing between two slashes. Before and behind everything more slashes do not matter.
-fn is_gapped(path: &str) -> bool {
-    path.trim_matches('/').contains("//")
 }
 
 /// The document of a group, or of a group and version.

@@ -5,23 +5,27 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    ops::Deref,
+    sync::{Arc, OnceLock},
 };
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use catalog::{
     Catalog, Definition, Gate, Group, Served, Verb,
-    discovery::{self, Documents, GroupDiscovery, ResourceDiscovery, SubresourceDiscovery, VersionDiscovery},
+    discovery::{
+        self, Documents, GroupDiscovery, ResourceDiscovery, SubresourceDiscovery, Tagged, VersionDiscovery,
+    },
     openapi::{self, OpenApi},
 };
 use fleet::MemberRecord;
 use meta::{GroupVersion, Value};
+use parking_lot::Mutex;
 use registry::{Kind, Registry, custom::Custom};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::metrics::Metrics;
+use crate::{answer, metrics::Metrics, negotiate::discovery::Profile};
 
 /// The order in which upstream lists the verbs of custom resources.
 const VERBS: [Verb; 8] = [
@@ -58,13 +62,87 @@ pub(crate) struct ServedDocuments {
     own: ArcSwapOption<Made>,
     of_all: ArcSwapOption<Made>,
     union: ArcSwapOption<Made>,
+    /// After a change everybody wants the same documents: one makes them, the others wait for those.
+    turn: Mutex<()>,
+    /// The same for those that wait without holding up a thread.
+    preparing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Documents with the numbers of the changes that they show. What was made from older facts is never taken for newer: the
 /// numbers are read first.
-struct Made {
+pub(crate) struct Made {
     changes: Changes,
-    documents: Arc<Documents>,
+    documents: Documents,
+    root: OnceLock<Bytes>,
+    /// The aggregated documents for clients that read gzip, each packed once: of `/api` and `/apis`, v2 and v2beta1.
+    packed: [OnceLock<Bytes>; 4],
+}
+
+/// A document that is the same for everybody until something changes.
+pub(crate) struct Aggregated<'a> {
+    pub(crate) document: &'a Tagged,
+    packed: &'a OnceLock<Bytes>,
+}
+
+impl Aggregated<'_> {
+    /// The document packed with gzip, where that pays.
+    pub(crate) fn packed(&self) -> Option<Bytes> {
+        let body = &self.document.body;
+        (body.len() >= answer::GZIP_FROM)
+            .then(|| self.packed.get_or_init(|| answer::gzip(body).into()).clone())
+    }
+}
+
+impl Deref for Made {
+    type Target = Documents;
+
+    fn deref(&self) -> &Documents {
+        &self.documents
+    }
+}
+
+impl Made {
+    /// `/`: what there is.
+    pub(crate) fn root(&self) -> &Bytes {
+        self.root.get_or_init(|| {
+            let fixed = [
+                "/api",
+                "/api/v1",
+                "/apis",
+                "/healthz",
+                "/livez",
+                "/metrics",
+                "/openapi/v2",
+                "/openapi/v3",
+                "/readyz",
+                "/version",
+            ];
+            let mut paths: Vec<String> = fixed.map(str::to_owned).to_vec();
+            paths.extend(self.groups.keys().map(|it| format!("/apis/{it}")));
+            let group_versions = self.group_versions.keys().filter(|it| it.contains('/'));
+            paths.extend(group_versions.map(|it| format!("/apis/{it}")));
+            paths.sort();
+            Bytes::from(json!({ "paths": paths }).to_string())
+        })
+    }
+
+    /// `/api` as v2 and v2beta1.
+    pub(crate) fn aggregated_api(&self) -> [Aggregated<'_>; 2] {
+        let [v2, v2beta1, ..] = &self.packed;
+        [
+            Aggregated { document: &self.aggregated_api_v2, packed: v2 },
+            Aggregated { document: &self.aggregated_api_v2beta1, packed: v2beta1 },
+        ]
+    }
+
+    /// `/apis` as v2 and v2beta1.
+    pub(crate) fn aggregated_apis(&self) -> [Aggregated<'_>; 2] {
+        let [.., v2, v2beta1] = &self.packed;
+        [
+            Aggregated { document: &self.aggregated_apis_v2, packed: v2 },
+            Aggregated { document: &self.aggregated_apis_v2beta1, packed: v2beta1 },
+        ]
+    }
 }
 
 /// Of what users define, of what is stored, and of the members.
@@ -79,13 +157,73 @@ impl ServedDocuments {
         server_address: String,
     ) -> Self {
         let (own, of_all, union) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwapOption::empty());
-        Self { catalog, registry, metrics, mode, server_address, own, of_all, union }
+        let (turn, preparing) = (Mutex::new(()), Arc::default());
+        Self { catalog, registry, metrics, mode, server_address, own, of_all, union, turn, preparing }
+    }
+
+    /// The documents of a profile, as of now. The first after a change makes them.
+    pub(crate) fn of(&self, profile: Profile) -> Arc<Made> {
+        match profile {
+            Profile::NoPeer => self.own(),
+            Profile::Usual => self.of_all(),
+            Profile::Union => self.union(),
+        }
+    }
+
+    /// Sees to it that the documents of a profile are there, without making them on a thread that serves requests.
+    pub(crate) async fn prepare(self: &Arc<Self>, profile: Profile) {
+        if self.has(profile) {
+            return;
+        }
+        let turn = Arc::clone(&self.preparing).lock_owned().await;
+        if self.has(profile) {
+            return;
+        }
+        let served = Arc::clone(self);
+        // A panic shows where the documents are asked for.
+        let _ = tokio::task::spawn_blocking(move || {
+            served.of(profile);
+            // Held by the work itself: a client that hangs up does not start another beside it.
+            drop(turn);
+        })
+        .await;
+    }
+
+    fn has(&self, profile: Profile) -> bool {
+        let (kept, changes) = match profile {
+            _ if !self.has_peers() => (&self.own, self.own_changes()),
+            Profile::NoPeer => (&self.own, self.own_changes()),
+            Profile::Union if self.mode == PeerDiscovery::Newest => (&self.union, self.changes()),
+            Profile::Usual | Profile::Union => (&self.of_all, self.changes()),
+        };
+        there(kept, changes).is_some()
+    }
+
+    /// Numbers that grow with what users define, and with the members.
+    pub(crate) fn versions(&self) -> (u64, u64) {
+        (self.registry.kinds().changes(), self.registry.station().memberships())
+    }
+
+    fn own_changes(&self) -> Changes {
+        (self.registry.kinds().changes(), self.registry.station().moves(), 0)
+    }
+
+    fn changes(&self) -> Changes {
+        let station = self.registry.station();
+        (self.registry.kinds().changes(), station.moves(), station.memberships())
+    }
+
+    fn has_peers(&self) -> bool {
+        self.catalog.gates().enabled(Gate::UnknownVersionInteroperabilityProxy)
     }
 
     /// What this server serves by itself, as of now.
-    pub(crate) fn own(&self) -> Arc<Documents> {
-        let station = self.registry.station();
-        let changes = (self.registry.kinds().changes(), station.moves(), 0);
+    fn own(&self) -> Arc<Made> {
+        if let Some(made) = there(&self.own, self.own_changes()) {
+            return made;
+        }
+        let _turn = self.turn.lock();
+        let changes = self.own_changes();
         if let Some(made) = there(&self.own, changes) {
             return made;
         }
@@ -94,29 +232,33 @@ impl ServedDocuments {
     }
 
     /// What clients are shown: what can be asked for through this server, as of now, or as much of it as flags say.
-    pub(crate) fn of_all(&self) -> Arc<Documents> {
+    pub(crate) fn of_all(&self) -> Arc<Made> {
         self.of_members(self.mode, &self.of_all)
     }
 
     /// Everything that can be asked for through this server, as of now, whatever clients are shown.
-    pub(crate) fn union(&self) -> Arc<Documents> {
+    fn union(&self) -> Arc<Made> {
         match self.mode {
             PeerDiscovery::Merged => self.of_all(),
             PeerDiscovery::Newest => self.of_members(PeerDiscovery::Merged, &self.union),
         }
     }
 
-    fn of_members(&self, mode: PeerDiscovery, kept: &ArcSwapOption<Made>) -> Arc<Documents> {
-        if !self.catalog.gates().enabled(Gate::UnknownVersionInteroperabilityProxy) {
+    fn of_members(&self, mode: PeerDiscovery, kept: &ArcSwapOption<Made>) -> Arc<Made> {
+        if !self.has_peers() {
             return self.own();
         }
-        let station = self.registry.station();
-        let changes = (self.registry.kinds().changes(), station.moves(), station.memberships());
-        let made = there(kept, changes);
+        let made = there(kept, self.changes());
         self.metrics.merged_discovery(made.is_some());
         if let Some(made) = made {
             return made;
         }
+        let _turn = self.turn.lock();
+        let changes = self.changes();
+        if let Some(made) = there(kept, changes) {
+            return made;
+        }
+        let station = self.registry.station();
         let (members, _) = station.members();
         let mut others: Vec<&MemberRecord> =
             members.iter().filter(|it| it.identity != *station.identity()).collect();
@@ -145,15 +287,11 @@ impl ServedDocuments {
         self.keep(kept, changes, groups)
     }
 
-    fn keep(
-        &self,
-        kept: &ArcSwapOption<Made>,
-        changes: Changes,
-        groups: Vec<GroupDiscovery>,
-    ) -> Arc<Documents> {
-        let documents = Arc::new(Documents::build(groups, &self.server_address));
-        kept.store(Some(Arc::new(Made { changes, documents: Arc::clone(&documents) })));
-        documents
+    fn keep(&self, kept: &ArcSwapOption<Made>, changes: Changes, groups: Vec<GroupDiscovery>) -> Arc<Made> {
+        let documents = Documents::build(groups, &self.server_address);
+        let made = Arc::new(Made { changes, documents, root: OnceLock::new(), packed: Default::default() });
+        kept.store(Some(Arc::clone(&made)));
+        made
     }
 
     /// What another member offers.
@@ -254,7 +392,7 @@ impl ServedDocuments {
         Some((openapi::custom_document(schemas, &described, self.catalog.release()), hash(&kinds)))
     }
 
-    /// `/openapi/v2`: everything that is served.
+    /// `/openapi/v2`: everything that is served. Takes long: ask [`crate::openapi`].
     pub(crate) fn openapi_v2(&self, builtin: &OpenApi) -> Value {
         let custom = self.group_versions().into_iter().filter_map(|it| {
             let (document, _) = self.openapi_document(&openapi::path_of(&it))?;
@@ -267,6 +405,11 @@ impl ServedDocuments {
     pub(crate) fn openapi_v2_hash(&self, builtin: &OpenApi) -> String {
         let hash = Sha256::digest(self.openapi_index(builtin));
         hash.iter().take(16).map(|it| format!("{it:02X}")).collect()
+    }
+
+    /// Whether users define anything in a group and version.
+    pub(crate) fn defines(&self, group: &str, version: &str) -> bool {
+        self.group_versions().contains(&GroupVersion::new(group, version))
     }
 
     fn group_versions(&self) -> BTreeSet<GroupVersion> {
@@ -287,9 +430,9 @@ impl ServedDocuments {
 }
 
 /// What was made, if nothing has changed since.
-fn there(kept: &ArcSwapOption<Made>, changes: Changes) -> Option<Arc<Documents>> {
+fn there(kept: &ArcSwapOption<Made>, changes: Changes) -> Option<Arc<Made>> {
     let made = kept.load();
-    made.as_ref().filter(|it| it.changes == changes).map(|it| Arc::clone(&it.documents))
+    made.as_ref().filter(|it| it.changes == changes).map(Arc::clone)
 }
 
 /// Changes whenever one of the definitions does.

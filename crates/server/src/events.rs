@@ -38,8 +38,9 @@ pub(crate) fn is_there(registry: &Registry, event: &Event<'_>) -> bool {
     let namespace = namespace_of(&event.regarding);
     let prefix = format!("{}{namespace}/{}-", collection.spec().prefix, name_of(event.regarding.name));
     let note: String = event.note.chars().take(MAX_NOTE).collect();
-    let snapshot = collection.snapshot();
-    let mut items = snapshot.range(&prefix, None).take_while(|it| it.key().as_str().starts_with(&prefix));
+    let Ok(snapshot) = collection.snapshot() else { return false };
+    // At worst the same is told twice.
+    let mut items = snapshot.readable(&prefix, None);
     items.any(|it| {
         let Ok(object) = serde_json::from_slice::<Value>(it.text()) else { return false };
         // As stored: the older version of the kind has other names for the same.
@@ -86,6 +87,7 @@ pub(crate) async fn write(registry: &Arc<Registry>, event: &Event<'_>) -> Result
         manager: "kube-apiserver",
         field_validation: FieldValidation::Ignore,
         admit: &Anything,
+        grounds: &meta::Grounds::asked_for(),
     };
     registry.create(&target, &options, object).await.map(|_| ())
 }

@@ -108,7 +108,8 @@ impl Drop for Draft<'_> {
     }
 }
 
-fn sync_folder(folder: &Path) -> Result<(), WriteError> {
+/// Makes new names in a folder last.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), WriteError> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let synced = File::open(folder).and_then(|it| it.sync_all());
     synced.map_err(|source| WriteError { path: folder.to_owned(), source })

@@ -6,29 +6,34 @@
 //!
 //! # Guarantees
 //! A request is tried again only if nothing of it was sent, or if it can only read; a server that answers 503 to a read
-//! is passed over, too. Bodies are streamed in both directions. The client never learns where the other servers are.
+//! is passed over, too. The client is told to try again only where the other servers did nothing: a write that was sent,
+//! if only in part, and whose answer is lost may have happened. Bodies are streamed in both directions. The client never
+//! learns where the other servers are. What comes from another server is taken in only if that is a member ([`sender`]).
 //! Deliberately not here: which servers can answer ([`crate::route`], `fleet::route`).
 
 mod headers;
+pub(crate) mod sender;
 mod upgrade;
 
+use std::borrow::Cow;
 use std::sync::{
     Arc, Weak,
     atomic::{AtomicUsize, Ordering},
 };
 
 use access::RequestHeaderConfig;
-use fleet::Identity;
+use fleet::{Identity, MemberRecord};
 use futures_util::StreamExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
-use meta::Status;
+use meta::{DidNotHappen, RetryAfter, Status};
 use station::Station;
 
 use crate::{
     answer::Answer,
     audit::Record,
+    authorize::Authorized,
     body::{Body, BoxError, RequestBody, no_body},
-    chain::{Caller, Chain, Exchange},
+    chain::{Chain, Envelope},
     lifecycle::{Lifecycle, Tasks},
     peers::{
         Peers,
@@ -37,8 +42,8 @@ use crate::{
     },
 };
 
-use headers::Carrier;
-pub(crate) use headers::{BY, MARK};
+pub(crate) use headers::{BY, CLUSTER, INCARNATION, MARK, REAL};
+use headers::{Carrier, Sender};
 pub(crate) use upgrade::Upgrade;
 
 /// Answers up to this length are read as a whole: one write to the client instead of several.
@@ -46,6 +51,10 @@ const SMALL: u64 = 64 * 1024;
 
 /// What the client is told, in the seed's words.
 const FAILED: &str = "Error while proxying request to destination apiserver";
+
+/// What it is told of a write that may have happened.
+const LOST: &str = "request did not complete within the allotted timeout: the answer of the destination apiserver was \
+                    lost; the request may or may not have been carried out";
 
 /// How many servers are tried for one request.
 const MAX_TRIES: usize = 8;
@@ -127,98 +136,169 @@ impl Forwarder {
     }
 }
 
-/// The answer of one of the candidates, or 503.
+/// The answer of one of the candidates; 503 if none did anything, 504 if one may have.
 pub(crate) async fn step(
     chain: &Chain,
-    exchange: &Exchange,
-    caller: &Caller,
+    asked: &Authorized<'_>,
     body: RequestBody,
     record: &mut Record,
     candidates: &[Vec<Candidate>],
 ) -> Result<Answer, Status> {
-    let forwarder = &chain.forwarder;
+    let (exchange, caller, forwarder) = (asked.envelope(), asked.caller(), &chain.forwarder);
     let Some(pools) = &forwarder.pools else {
-        chain.metrics.peer_proxy_error("proxy_transport", exchange);
+        chain.metrics.peer_proxy_error("proxy_transport", asked);
         tracing::warn!("a request cannot be handed on: this server has no --peer-ca-file");
         return Err(failed());
     };
-    let me = chain.dispatch.registry.station().identity();
-    let mut carried = Some(forwarder.carrier.headers(exchange, caller, me)?);
-    let order = forwarder.order(pools, candidates);
+    let station = chain.dispatch.registry.station();
+    let me = Sender {
+        identity: station.identity().clone(),
+        incarnation: station.incarnation().clone(),
+        cluster: station.cluster_id(),
+    };
+    let mut carried = Some(forwarder.carrier.headers(exchange, caller, &me)?);
+    let candidates = justified(chain, exchange, candidates)?;
+    let order = forwarder.order(pools, &candidates);
     if order.is_empty() {
-        chain.metrics.peer_proxy_error("endpoint_resolution", exchange);
+        chain.metrics.peer_proxy_error("endpoint_resolution", asked);
         return Err(failed());
     }
     let wanted = exchange.upgrade.lock().take();
     if let Some(wanted) = wanted {
-        let request = build(exchange, carried.take().unwrap_or_default(), body);
+        let request = build(asked, carried.take().unwrap_or_default(), body);
         let upgraded = upgrade::forward(forwarder, pools, &order, request, wanted).await;
-        return finish(chain, exchange, record, upgraded);
+        // What a connection became cannot be repeated, whatever the method.
+        return finish(chain, asked, record, upgraded);
     }
-    let is_watch = exchange.info.is_long_running();
-    let can_repeat = matches!(exchange.method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let mut last: Result<(&Candidate, Response<Body>), BoxError> = Err(FAILED.into());
+    let is_watch = asked.info().is_long_running();
+    let can_repeat = only_reads(&exchange.method);
+    let mut last: Result<(&Candidate, Response<Body>), Unanswered> = Err(Unanswered::Undone(Undone));
     let mut body = Some(body);
     for Reachable { candidate, address, pool } in order {
         let Some(body_left) = body.take().or_else(|| can_repeat.then(no_body)) else { break };
         let headers = match carried.take() {
             Some(headers) => headers,
-            None => forwarder.carrier.headers(exchange, caller, me)?,
+            None => forwarder.carrier.headers(exchange, caller, &me)?,
         };
-        let request = at(build(exchange, headers, body_left), address)?;
+        let request = at(build(asked, headers, body_left), address)?;
         match pools.send(&pool, request, is_watch).await {
             Ok((response, place)) => {
                 let response = receive(forwarder, response, place, is_watch).await;
                 let is_good =
                     response.as_ref().is_ok_and(|it| it.status() != StatusCode::SERVICE_UNAVAILABLE);
-                last = response.map(|it| (candidate, it));
+                last = match response {
+                    Ok(response) => Ok((candidate, response)),
+                    Err(error) => {
+                        warn(candidate, address, &error);
+                        Err(Unanswered::after(can_repeat))
+                    }
+                };
                 if is_good || !can_repeat {
                     break;
                 }
             }
-            Err(NoAnswer { error, unsent }) => {
-                last = Err(error);
+            Err(NoAnswer { error, unsent, was_done }) => {
+                warn(candidate, address, &error);
+                last = Err(if was_done { Unanswered::after(can_repeat) } else { Unanswered::Undone(Undone) });
                 body = unsent;
             }
         }
-        if let Err(error) = &last {
-            tracing::warn!(peer = %candidate.identity, address, %error, "{FAILED}");
-        }
     }
-    finish(chain, exchange, record, last)
+    finish(chain, asked, record, last)
 }
 
-/// 503, without a word about where the others are.
+/// The candidates that will require the facts on which the request rests; all of them if it rests on none.
+fn justified<'a>(
+    chain: &Chain,
+    exchange: &Envelope,
+    candidates: &'a [Vec<Candidate>],
+) -> Result<Cow<'a, [Vec<Candidate>]>, Status> {
+    if exchange.grounds()?.facts().is_empty() {
+        return Ok(Cow::Borrowed(candidates));
+    }
+    let (members, _) = chain.dispatch.registry.station().members();
+    let requires = |it: &Candidate| members.get(&it.identity).is_some_and(MemberRecord::requires_grounds);
+    let mut candidates = candidates.to_vec();
+    candidates.iter_mut().for_each(|list| list.retain(requires));
+    Ok(Cow::Owned(candidates))
+}
+
+fn warn(candidate: &Candidate, address: &str, error: &BoxError) {
+    tracing::warn!(peer = %candidate.identity, address, %error, "{FAILED}");
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    /// Nobody did anything.
+    Undone(Undone),
+    /// Somebody may have.
+    Unknown,
+}
+
+/// Nothing was sent, or the other server said that it did nothing with it, or it could only read.
+struct Undone;
+
+impl DidNotHappen for Undone {}
+
+impl Unanswered {
+    /// What is known of a request that was sent.
+    fn after(can_repeat: bool) -> Self {
+        if can_repeat { Self::Undone(Undone) } else { Self::Unknown }
+    }
+
+    /// Without a word about where the others are.
+    fn status(&self) -> Status {
+        match self {
+            Self::Undone(proof) => Status::unavailable(FAILED, RetryAfter::proven(1, proof)),
+            Self::Unknown => Status::timeout(LOST),
+        }
+    }
+}
+
+/// 503: there is nobody to send it to.
 fn failed() -> Status {
-    Status::unavailable(FAILED, 1)
+    Unanswered::Undone(Undone).status()
+}
+
+/// Whether a request can be sent twice without harm.
+fn only_reads(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Counts and records what became of it.
 fn finish(
     chain: &Chain,
-    exchange: &Exchange,
+    asked: &Authorized<'_>,
     record: &mut Record,
-    result: Result<(&Candidate, Response<Body>), BoxError>,
+    result: Result<(&Candidate, Response<Body>), Unanswered>,
 ) -> Result<Answer, Status> {
     match result {
         Ok((candidate, mut response)) => {
-            chain.metrics.rerouted(exchange, response.status().as_u16());
+            chain.metrics.rerouted(asked, response.status().as_u16());
             record.annotate("convoy/forwarded-to".to_owned(), candidate.identity.to_string());
             headers::strip_answer(response.headers_mut());
+            if response.status().is_server_error() && !only_reads(&asked.envelope().method) {
+                let (members, _) = chain.dispatch.registry.station().members();
+                // Servers of 0.1.0 ask clients to try again though something may have happened.
+                if !members.get(&candidate.identity).is_some_and(MemberRecord::requires_grounds) {
+                    response.headers_mut().remove(header::RETRY_AFTER);
+                }
+            }
             Ok(Answer::forwarded(response))
         }
-        Err(_logged) => {
-            chain.metrics.rerouted(exchange, 503);
-            Err(failed())
+        Err(unanswered) => {
+            let status = unanswered.status();
+            chain.metrics.rerouted(asked, status.code);
+            Err(status)
         }
     }
 }
 
-fn build(exchange: &Exchange, headers: HeaderMap, body: RequestBody) -> Request<RequestBody> {
+fn build(asked: &Authorized<'_>, headers: HeaderMap, body: RequestBody) -> Request<RequestBody> {
     let mut request = Request::new(body);
-    *request.method_mut() = exchange.method.clone();
+    *request.method_mut() = asked.envelope().method.clone();
     *request.headers_mut() = headers;
-    *request.uri_mut() = exchange.uri.clone();
+    *request.uri_mut() = asked.uri().clone();
     request
 }
 

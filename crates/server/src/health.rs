@@ -53,6 +53,9 @@ pub enum Scope {
     Everywhere,
     /// At `/readyz` alone.
     Readiness,
+    /// At `/healthz` and `/readyz`. `/livez` runs it, so that its result is counted there too, and passes whatever it is:
+    /// a restart would not help.
+    Health,
 }
 
 /// The checks of one server, in the order in which they were added; `shutdown` is the last.
@@ -131,7 +134,7 @@ impl Checks {
 
     /// Whether `/readyz` passes.
     pub fn is_ready(&self) -> bool {
-        self.selected(Endpoint::Readyz).iter().all(|(_, run)| run().is_ok())
+        self.selected(Endpoint::Readyz).iter().all(|it| (it.run)().is_ok())
     }
 
     /// Code and text for a path and its query, which is not decoded yet.
@@ -155,18 +158,20 @@ impl Checks {
         if name.is_empty() {
             return Some((endpoint, None));
         }
-        let check = self.selected(endpoint).into_iter().find(|(it, _)| *it == name)?;
+        let check = self.selected(endpoint).into_iter().find(|it| it.name == name)?;
         Some((endpoint, Some(check)))
     }
 
     /// The checks of an endpoint; run outside the lock.
     fn selected(&self, endpoint: Endpoint) -> Vec<Selected> {
         let checks = self.checks.read();
-        let counts = |it: &&Check| it.scope == Scope::Everywhere || endpoint == Endpoint::Readyz;
-        checks.iter().filter(counts).map(|it| (it.name, Arc::clone(&it.run))).collect()
+        let is_there = |it: &&Check| it.scope != Scope::Readiness || endpoint == Endpoint::Readyz;
+        let counts = |it: &Check| it.scope != Scope::Health || endpoint != Endpoint::Livez;
+        let selected = |it: &Check| Selected { name: it.name, run: Arc::clone(&it.run), counts: counts(it) };
+        checks.iter().filter(is_there).map(selected).collect()
     }
 
-    fn single(&self, endpoint: Endpoint, (name, run): &Selected) -> (u16, String) {
+    fn single(&self, endpoint: Endpoint, Selected { name, run, .. }: &Selected) -> (u16, String) {
         let result = run();
         self.metrics.health_checked(name, endpoint.name(), result.is_ok());
         match result {
@@ -179,7 +184,7 @@ impl Checks {
         let mut text = String::new();
         let mut failed = Vec::new();
         let mut unknown = query.excluded.clone();
-        for (name, run) in self.selected(endpoint) {
+        for Selected { name, run, counts } in self.selected(endpoint) {
             if query.excluded.iter().any(|it| it == name) {
                 unknown.retain(|it| it != name);
                 line(&mut text, format_args!("[+]{name} excluded: ok"));
@@ -189,6 +194,7 @@ impl Checks {
             self.metrics.health_checked(name, endpoint.name(), result.is_ok());
             match result {
                 Ok(()) => line(&mut text, format_args!("[+]{name} ok")),
+                Err(_) if !counts => line(&mut text, format_args!("[+]{name} excluded: ok")),
                 Err(error) => {
                     // The endpoint is open to everybody; only the log says why.
                     line(&mut text, format_args!("[-]{name} failed: reason withheld"));
@@ -214,7 +220,13 @@ impl Checks {
     }
 }
 
-type Selected = (&'static str, Arc<dyn Fn() -> Result<(), String> + Send + Sync>);
+/// A check at an endpoint.
+struct Selected {
+    name: &'static str,
+    run: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// Whether the endpoint fails with it.
+    counts: bool,
+}
 
 impl fmt::Debug for Checks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use meta::{GroupResource, GroupVersion, Status, Value, object, time::format_micro_time};
+use meta::{Grounds, GroupResource, GroupVersion, Status, Value, object, time::format_micro_time};
 use registry::{Anything, DeleteOptions, Preconditions, Registry, Target, WriteOptions};
 use schema::check::FieldValidation;
 use serde_json::json;
@@ -55,9 +55,16 @@ pub(crate) async fn collect(registry: Arc<Registry>) {
 /// Removes the Lease of a server that stops.
 pub(crate) async fn remove(registry: &Registry) {
     let name = registry.station().identity().to_string();
-    if let Ok(target) = target(registry, &name)
-        && let Err(status) = registry.delete(&target, &DeleteOptions::default(), &Anything).await
-        && status.code != 404
+    let Ok(target) = target(registry, &name) else { return };
+    // Another server may have taken the name over by now: its Lease names another holder.
+    let Ok(item) = registry.item(&target) else { return };
+    let Ok(lease) = serde_json::from_slice::<Value>(item.text()) else { return };
+    if lease["spec"]["holderIdentity"] != holder(registry) {
+        return;
+    }
+    let options = DeleteOptions::exactly(&lease);
+    if let Err(status) = registry.delete(&target, &options, &Anything, &Grounds::asked_for()).await
+        && !matches!(status.code, 404 | 409)
     {
         tracing::debug!(%status, "the identity's Lease could not be removed");
     }
@@ -72,6 +79,7 @@ async fn publish(registry: &Registry, hostname: &str) -> Result<(), Status> {
         manager: COMPONENT,
         field_validation: FieldValidation::Ignore,
         admit: &Anything,
+        grounds: &Grounds::asked_for(),
     };
     match registry.get(&target, "").await {
         Err(status) if status.code == 404 => {
@@ -90,6 +98,11 @@ async fn publish(registry: &Registry, hostname: &str) -> Result<(), Status> {
             registry.update(&target, &options, lease).await.map(|_| ())
         }
     }
+}
+
+/// This very process, as its Lease names it.
+fn holder(registry: &Registry) -> String {
+    format!("{}_{}", registry.station().identity(), registry.station().incarnation())
 }
 
 /// What the Lease says of this server. The holder is this process, also where another one made the Lease.
@@ -115,7 +128,7 @@ fn describe(registry: &Registry, hostname: &str, lease: &mut Value) {
         shown.insert(name.to_owned(), value.into());
     }
     lease["spec"] = json!({
-        "holderIdentity": format!("{}_{}", station.identity(), station.incarnation()),
+        "holderIdentity": holder(registry),
         "leaseDurationSeconds": DURATION_SECONDS,
         "renewTime": now,
     });
@@ -134,7 +147,7 @@ async fn remove_departed(registry: &Registry) {
         let Ok(target) = target(registry, &name) else { return };
         let preconditions = Some(Preconditions { uid: Some(uid), resource_version: Some(version) });
         let options = DeleteOptions { preconditions, ..DeleteOptions::default() };
-        match registry.delete(&target, &options, &Anything).await {
+        match registry.delete(&target, &options, &Anything, &Grounds::asked_for()).await {
             Ok(_) => tracing::info!(name, "the Lease of a server that is gone was removed"),
             Err(status) => tracing::debug!(%status, name, "the Lease of a server could not be removed"),
         }
@@ -145,11 +158,12 @@ async fn remove_departed(registry: &Registry) {
 fn departed(registry: &Registry) -> Vec<(String, String, String)> {
     let Ok(target) = target(registry, "") else { return Vec::new() };
     let Some(collection) = target.kind.collection() else { return Vec::new() };
-    let snapshot = collection.snapshot();
+    let Ok(snapshot) = collection.snapshot() else { return Vec::new() };
     let prefix = format!("{}{NAMESPACE}/", collection.spec().prefix);
     let (members, is_complete) = registry.station().members();
     let now = registry.clock().now();
-    let items = snapshot.range(&prefix, None).take_while(|it| it.key().as_str().starts_with(&prefix));
+    // What cannot be read is nobody's Lease, and stays.
+    let items = snapshot.readable(&prefix, None);
     let is_gone = |item: &cache::Item| {
         let Ok(lease) = serde_json::from_slice::<Value>(item.text()) else { return false };
         let text = |path: &str| lease.pointer(path).and_then(Value::as_str).unwrap_or_default();

@@ -21,8 +21,13 @@ pub mod metrics;
 
 // What it makes for itself on first start.
 pub mod files;
+pub mod follow;
 pub mod kubeconfig;
+mod payer;
 pub mod pki;
+mod pool;
+mod slot;
+mod uploads;
 
 // The path of a request, in the order in which it is taken; start at `chain`.
 mod admission_feed;
@@ -36,6 +41,7 @@ pub mod bootstrap;
 pub mod census;
 pub mod chain;
 pub mod deadline;
+mod denial;
 mod discovery;
 pub mod dispatch;
 pub mod documents;
@@ -47,8 +53,10 @@ mod identity_lease;
 mod impersonate;
 pub mod local;
 pub mod membership;
+mod memory;
 pub mod negotiate;
 mod openapi;
+mod patience;
 pub mod peers;
 mod rbac_feed;
 mod rbac_guard;

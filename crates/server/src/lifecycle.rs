@@ -27,7 +27,10 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use tokio::sync::watch;
+use tokio::{
+    runtime::{Handle, Runtime},
+    sync::watch,
+};
 use tokio_util::{
     sync::{CancellationToken, WaitForCancellationFutureOwned},
     task::TaskTracker,
@@ -73,6 +76,15 @@ impl Lifecycle {
             tasks: Tasks::new(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// The same with a thread for tasks that must not wait for requests.
+    pub fn with(apart: &Apart) -> Self {
+        let mut inner = Self::new().inner;
+        if let Some(inner) = Arc::get_mut(&mut inner) {
+            inner.tasks.apart = apart.handle();
+        }
+        Self { inner }
     }
 
     /// Where the server is.
@@ -164,36 +176,125 @@ impl Drop for RequestGuard {
     }
 }
 
-/// Everything that runs beside the requests. A task that panics is logged and the others go on; all are dropped
-/// when the server stops.
+/// Everything that runs beside the requests; all of it is dropped when the server stops. What a server cannot do without
+/// is supervised: if it panics, the server has to stop ([`Tasks::broken`]). Other tasks are about one connection or
+/// one request, and end alone.
 #[derive(Clone, Debug)]
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
+    /// Why the server has to stop.
+    broken: watch::Sender<Option<String>>,
+    /// Where those run that must not wait for requests, if there is such a place.
+    apart: Option<Handle>,
+}
+
+/// A thread for tasks that must not wait for requests, however busy the others are. They end with it.
+#[derive(Debug)]
+pub struct Apart(Option<Runtime>);
+
+impl Apart {
+    /// Starts the thread.
+    pub fn start() -> std::io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name("convoy-lease").enable_all().build().map(|it| Self(Some(it)))
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        self.0.as_ref().map(|it| it.handle().clone())
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Waiting for it is not possible where tasks run.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Tasks {
     /// No tasks yet.
     pub fn new() -> Self {
-        Self { tracker: TaskTracker::new(), stop: CancellationToken::new() }
+        let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
+        Self { tracker, stop, broken: watch::Sender::new(None), apart: None }
     }
 
-    /// Runs `task` until it ends or the server stops. The name is for logs.
+    /// Runs a task about one connection or one request until it ends or the server stops. If it panics, only it ends.
+    /// The name is for logs.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.run(None, task, move || {
+            tracing::error!(task = name, "a task panicked; what it was about ends with it");
+        });
+    }
+
+    /// Runs a task that the server cannot do without, until it ends or the server stops. If it panics, the server has to
+    /// stop: whatever it did is half done, and nobody would do the rest.
+    pub fn supervise(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.supervise_on(None, name, task);
+    }
+
+    /// The same for a task that must not wait for requests.
+    pub fn supervise_apart(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.supervise_on(self.apart.as_ref(), name, task);
+    }
+
+    fn supervise_on(
+        &self,
+        runtime: Option<&Handle>,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let guard = self.guard(name);
+        self.run(
+            runtime,
+            async move {
+                let _guard = guard;
+                task.await;
+            },
+            || {},
+        );
+    }
+
+    /// The same for a task that runs elsewhere: it keeps the guard for as long as it runs.
+    pub fn guard(&self, name: &'static str) -> TaskGuard {
+        TaskGuard { name, broken: self.broken.clone() }
+    }
+
+    fn run(
+        &self,
+        runtime: Option<&Handle>,
+        task: impl Future<Output = ()> + Send + 'static,
+        panicked: impl FnOnce() + Send + 'static,
+    ) {
         let stop = self.stop.clone();
         // Caught inside the task, so that nobody has to keep its handle to hear of a panic.
         let caught = std::panic::AssertUnwindSafe(task).catch_unwind();
-        self.tracker.spawn(async move {
+        let task = async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                ended = caught => {
-                    if ended.is_err() {
-                        tracing::error!(task = name, "a task panicked; the server goes on without it");
-                    }
-                }
+                ended = caught => if ended.is_err() {
+                    panicked();
+                },
             }
-        });
+        };
+        match runtime {
+            Some(runtime) => self.tracker.spawn_on(task, runtime),
+            None => self.tracker.spawn(task),
+        };
+    }
+
+    /// Ends when a task panicked that the server cannot do without, and says which.
+    pub async fn broken(&self) -> String {
+        let mut broken = self.broken.subscribe();
+        let why = broken.wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
+        match why {
+            Some(why) => why,
+            // The sender lives in `self`.
+            None => std::future::pending().await,
+        }
     }
 
     /// How many run.
@@ -216,6 +317,28 @@ impl Tasks {
     pub async fn ended(&self, within: Duration) -> bool {
         self.tracker.close();
         tokio::time::timeout(within, self.tracker.wait()).await.is_ok()
+    }
+}
+
+/// Held by a task that the server cannot do without.
+#[derive(Debug)]
+pub struct TaskGuard {
+    name: &'static str,
+    broken: watch::Sender<Option<String>>,
+}
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        let name = self.name;
+        if !std::thread::panicking() {
+            return;
+        }
+        tracing::error!(task = name, "a task panicked; the server stops");
+        self.broken.send_if_modified(|it| {
+            let is_first = it.is_none();
+            it.get_or_insert_with(|| format!("the task {name:?} panicked; see the log"));
+            is_first
+        });
     }
 }
 
@@ -262,6 +385,32 @@ mod tests {
         assert_eq!(lifecycle.requests(), 2);
         drop((one, two));
         assert_eq!(lifecycle.requests(), 0);
+    }
+
+    /// Leases were kept by the threads that serve requests: with those busy, a server lost its membership.
+    #[tokio::test]
+    async fn tasks_that_run_apart_wait_for_no_request() {
+        let apart = Apart::start().unwrap();
+        let lifecycle = Lifecycle::with(&apart);
+        let (told, hears) = std::sync::mpsc::channel();
+        lifecycle.tasks().supervise_apart("keeps a lease", async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let _ = told.send(());
+        });
+        // The only thread of this runtime does nothing else meanwhile.
+        hears.recv_timeout(SOON).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_stops_if_a_task_panics_that_it_cannot_do_without() {
+        let lifecycle = Lifecycle::new();
+        lifecycle.tasks().spawn("of one connection", async { panic!("on purpose") });
+        lifecycle.tasks().supervise("ends in good order", async {});
+        let broken = lifecycle.tasks().broken();
+        assert!(tokio::time::timeout(Duration::from_millis(50), broken).await.is_err());
+        lifecycle.tasks().supervise("membership", async { panic!("on purpose") });
+        let why = tokio::time::timeout(SOON, lifecycle.tasks().broken()).await.unwrap();
+        assert!(why.contains("membership"), "{why}");
     }
 
     #[tokio::test]

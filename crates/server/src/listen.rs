@@ -8,27 +8,33 @@
 //! Time limits on the network are real time: they protect sockets, which do not care about a test's clock.
 
 mod connection;
+mod entrance;
 mod gather;
+mod linger;
+mod rest;
+mod sources;
 
 use std::{
     future::Future,
     io,
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use futures_util::FutureExt;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
-use tokio_util::task::TaskTracker;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::entrance::{Arrival, Door, Entrance};
+pub use self::sources::source;
+use self::sources::{Entry, Place, Sources};
 use crate::{
     body::{Body, RequestBody},
     connections::{Connections, Order, Patience},
@@ -52,11 +58,13 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Peer {
     /// Where it connects from.
     pub address: SocketAddr,
-    /// The client's chain, its own certificate first, if it showed one that some authority vouched for when the
-    /// connection was made. Ask [`Peer::verified`] which, and whether it still does.
+    /// The client's chain, its own certificate first, if it showed one. Ask [`Peer::verified`] which authorities vouch for
+    /// it: some may come and go while the connection lives. Whoever shows one that none vouches for is not anonymous.
     pub certificates: Option<Arc<[CertificateDer<'static>]>>,
-    /// The client showed a certificate that no authority vouched for: it must not pass as anonymous.
-    pub has_unknown_certificate: bool,
+    /// Its connection is one of the last, which are kept for health checks and administrators.
+    pub is_reserved: bool,
+    /// It turned out to be an administrator's, and may go on.
+    may_stay: Arc<AtomicBool>,
     verified: Mutex<Option<Verified>>,
     is_named_as_proxy: OnceLock<bool>,
 }
@@ -78,7 +86,8 @@ impl Peer {
         Self {
             address,
             certificates: None,
-            has_unknown_certificate: false,
+            is_reserved: false,
+            may_stay: Arc::default(),
             verified: Mutex::new(None),
             is_named_as_proxy: OnceLock::new(),
         }
@@ -93,14 +102,24 @@ impl Peer {
         let chain: Arc<[_]> = chain.into();
         let verified =
             Verified { by: trust.verified_by(&chain), generation: trust.generation(), at: trust.monotonic() };
-        let is_known = verified.by.any();
         Self {
             address,
-            certificates: is_known.then_some(chain),
-            has_unknown_certificate: !is_known,
+            certificates: Some(chain),
+            is_reserved: false,
+            may_stay: Arc::default(),
             verified: Mutex::new(Some(verified)),
             is_named_as_proxy: OnceLock::new(),
         }
+    }
+
+    /// One of the last connections is an administrator's: it is not closed after its first answer.
+    pub(crate) fn stay(&self) {
+        self.may_stay.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection ends with its first answer: somebody else may need its place.
+    pub(crate) fn is_to_leave(&self) -> bool {
+        self.is_reserved && !self.may_stay.load(Ordering::Relaxed)
     }
 
     /// Whether the client's certificate has a name that front proxies may have. Read once: neither the certificate nor
@@ -132,7 +151,8 @@ impl Peer {
 /// What protects the server from its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Open connections; more wait to be accepted.
+    /// Open connections; more wait to be accepted. One address may have half of them, and a twentieth is kept for health
+    /// checks and administrators.
     pub connections: usize,
     /// Time for the TLS handshake.
     pub handshake: Duration,
@@ -172,7 +192,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// How many connections are taken over at the end: as many as the system lets wait, and a bound.
+/// How many connections are taken at the end: as many as the system lets wait, and a bound.
 const WAITING: usize = 1024;
 
 /// Everything that the connections of one listener share.
@@ -183,12 +203,24 @@ pub(crate) struct Shared<H> {
     limits: Limits,
     connections: Arc<Connections>,
     tasks: TaskTracker,
+    /// Ends requests that outlive their connection, when nothing may be written any more.
+    cut: CancellationToken,
     on_panic: crate::body::OnPanic,
+}
+
+/// Ends everything that is left, also if serving is aborted: nobody is answered by a server that is not there.
+struct End<H>(Arc<Shared<H>>);
+
+impl<H> Drop for End<H> {
+    fn drop(&mut self) {
+        self.0.connections.tell_all(Order::Close);
+        self.0.cut.cancel();
+    }
 }
 
 /// Serves until the server drains and all connections are closed, or [`Limits::finish`] later.
 pub async fn serve<H: Handler>(
-    listener: TcpListener,
+    entrance: impl Into<Entrance>,
     tls: Arc<Tls>,
     handler: Arc<H>,
     lifecycle: Lifecycle,
@@ -203,38 +235,43 @@ pub async fn serve<H: Handler>(
         limits,
         connections: Arc::default(),
         tasks: TaskTracker::new(),
+        cut: CancellationToken::new(),
         on_panic: Arc::new(move || {
             panics.panics.inc();
         }),
     });
+    let _end = End(Arc::clone(&shared));
     let counted = Arc::clone(&shared.connections);
     shared.metrics.before_render(move |it| {
         it.connections.set(i64::try_from(counted.len()).unwrap_or(i64::MAX));
     });
     let patience = Patience::new(limits.head, limits.idle);
     let (sweeper, swept) = (Arc::clone(&shared), lifecycle.clone());
-    lifecycle.tasks().spawn("connection-sweep", async move {
+    lifecycle.tasks().supervise("connection-sweep", async move {
         while swept.phase() < Phase::Stopped {
             tokio::time::sleep(patience.sweep).await;
             sweeper.connections.sweep(&patience);
         }
     });
 
+    let mut entrance = entrance.into();
     tokio::select! {
         () = lifecycle.draining() => {}
-        () = accept_all(&listener, &shared) => {}
+        () = accept_all(&mut entrance, &shared) => {}
     }
-    accept_waiting(&listener, &shared);
-    drop(listener);
+    for arrival in entrance.close(WAITING) {
+        start(&shared, arrival, None, false);
+    }
     finish(&shared).await;
 }
 
-async fn accept_all<H: Handler>(listener: &TcpListener, shared: &Arc<Shared<H>>) {
-    let permits = Arc::new(Semaphore::new(shared.limits.connections));
+async fn accept_all<H: Handler>(entrance: &mut Entrance, shared: &Arc<Shared<H>>) {
+    let most = shared.limits.connections;
+    let sources = Sources::new(most, most.div_ceil(2), most / 20);
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        let (stream, address) = match listener.accept().await {
-            Ok(accepted) => accepted,
+        sources.room().await;
+        let arrival = match entrance.next().await {
+            Ok(arrival) => arrival,
             Err(error) => {
                 // Mostly "too many open files": waiting is all that helps, and a busy loop would not.
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -242,35 +279,28 @@ async fn accept_all<H: Handler>(listener: &TcpListener, shared: &Arc<Shared<H>>)
                 continue;
             }
         };
-        start(shared, stream, address, Some(permit));
+        match sources.enter(arrival.address) {
+            Entry::Served(place) => start(shared, arrival, Some(place), false),
+            Entry::Reserved(place) => start(shared, arrival, Some(place), true),
+            // Closed at once: whoever makes so many does not wait for a reason.
+            Entry::Refused => {}
+        }
     }
 }
 
-/// Connections that were made before the listener goes: their clients have sent something already.
-fn accept_waiting<H: Handler>(listener: &TcpListener, shared: &Arc<Shared<H>>) {
-    for _ in 0..WAITING {
-        let Some(Ok((stream, address))) = listener.accept().now_or_never() else { return };
-        start(shared, stream, address, None);
-    }
-}
-
-fn start<H: Handler>(
-    shared: &Arc<Shared<H>>,
-    stream: TcpStream,
-    address: SocketAddr,
-    permit: Option<OwnedSemaphorePermit>,
-) {
+fn start<H: Handler>(shared: &Arc<Shared<H>>, arrival: Arrival, place: Option<Place>, is_reserved: bool) {
+    let Arrival { stream, address, held } = arrival;
     prepare(&stream);
     let shared = Arc::clone(shared);
     let tasks = shared.tasks.clone();
     tasks.spawn(async move {
-        connection::run(&shared, stream, address).await;
-        drop(permit);
+        connection::run(&shared, stream, address, is_reserved).await;
+        drop((place, held));
     });
 }
 
 /// Small answers leave at once, and a peer that is gone, or does not read, is noticed.
-fn prepare(stream: &TcpStream) {
+pub fn prepare(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
         .with_interval(Duration::from_secs(15))
@@ -292,6 +322,7 @@ async fn finish<H>(shared: &Shared<H>) {
             "requests did not finish in time and are cut off"
         );
         shared.connections.tell_all(Order::Close);
+        shared.cut.cancel();
         // Closing is only a matter of being scheduled.
         let _ = tokio::time::timeout(Duration::from_secs(1), shared.tasks.wait()).await;
     }

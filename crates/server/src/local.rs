@@ -38,7 +38,7 @@ impl Local {
     /// Calls as `user`.
     pub fn new(chain: Arc<Chain>, user: access::User) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let caller = Caller { user: Arc::new(user), real: None };
+        let caller = Caller::of(Arc::new(user));
         let release = chain.dispatch.catalog.release().to_string();
         let release = HeaderValue::try_from(release).expect("a release must fit into a header");
         Self { chain, caller, peer: Arc::new(Peer::without_certificate(address)), release }

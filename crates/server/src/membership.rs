@@ -11,9 +11,10 @@ use std::{
 
 use catalog::{Catalog, Gate};
 use fleet::{
-    Identity, Incarnation,
+    ClusterId, Identity, Incarnation,
     cluster::Wanted,
     custom::Definition,
+    member::Other,
     stored::{Allowed, Census},
 };
 use futures_util::{FutureExt, future::BoxFuture};
@@ -26,7 +27,11 @@ use station::{
 use store::Key;
 
 use crate::{
-    documents::PeerDiscovery, fleet_records::Recorder, metrics::Metrics, peers::Peers, server::BINARY_RELEASE,
+    documents::PeerDiscovery,
+    fleet_records::Recorder,
+    metrics::Metrics,
+    peers::{self, Peers},
+    server::BINARY_RELEASE,
 };
 
 /// How this server takes part in a cluster of several.
@@ -76,15 +81,19 @@ impl FleetSettings {
         let emulated = catalog.release();
         let features =
             [Gate::ApiServerIdentity, Gate::StorageVersionApi, Gate::UnknownVersionInteroperabilityProxy];
+        let mut features: BTreeMap<String, bool> =
+            features.map(|it| (it.name().to_owned(), catalog.gates().enabled(it))).into();
+        features.insert(fleet::member::REQUIRES_GROUNDS.to_owned(), true);
         let mirrors = catalog.definition("internal.apiserver.k8s.io", "storageversions");
         Config {
             identity: Identity::of_host(&self.hostname),
             incarnation: Incarnation::new(uuid::Uuid::new_v4().to_string()),
+            fresh_cluster: ClusterId::new(uuid::Uuid::new_v4().to_string()),
             release: BINARY_RELEASE,
             emulated,
             min_compatible: Release::v1(emulated.minor.saturating_sub(1)),
             peer_address: self.peer_address.clone(),
-            features: features.map(|it| (it.name().to_owned(), catalog.gates().enabled(it))).into(),
+            features,
             resources: resources(catalog),
             offer: Arc::new(crate::discovery::offer(catalog)),
             wanted: self.wanted,
@@ -160,8 +169,8 @@ impl Surroundings for Around {
         .boxed()
     }
 
-    fn probe(&self, address: String) -> BoxFuture<'_, Option<(Identity, Incarnation)>> {
-        async move { self.peers.as_ref()?.identity(&address).await }.boxed()
+    fn probe(&self, address: String) -> BoxFuture<'_, Other> {
+        async move { peers::probe(self.peers.as_ref(), &address).await }.boxed()
     }
 
     fn definitions(&self) -> Vec<(GroupResource, Definition)> {
@@ -188,6 +197,11 @@ impl Surroundings for Around {
     fn gate_opened(&self, resource: &GroupResource, after: Duration) {
         self.metrics.gate_opened(after);
         tracing::debug!(%resource, ?after, "can be written");
+    }
+
+    fn agreed(&self, resource: &GroupResource, after: Duration) {
+        self.metrics.agreed(after);
+        tracing::debug!(%resource, ?after, "all servers agree on a storage version");
     }
 
     fn fence_retried(&self, resource: &GroupResource) {

@@ -8,6 +8,7 @@ mod admission;
 mod fleet;
 mod labels;
 mod migration;
+mod names;
 mod peers;
 mod process;
 mod series;
@@ -30,6 +31,7 @@ use self::{
         AuthResult, Build, Check, CheckOutcome, LongRunning, Operation, Plugin, RequestKind, Resource,
         Termination, Watched,
     },
+    names::Names,
     peers::PeerSeries,
     process::Process,
     series::RequestSeries,
@@ -72,6 +74,7 @@ pub struct Metrics {
     work: WorkSeries,
     migration: MigrationSeries,
     process: Process,
+    names: Names,
     before_render: Mutex<Vec<BeforeRender>>,
     /// Audit events that were written.
     pub audit_events: Counter,
@@ -139,6 +142,7 @@ impl Metrics {
             work,
             migration,
             process,
+            names: Names::default(),
             before_render: Mutex::default(),
             audit_events,
             tls_handshake_errors,
@@ -154,12 +158,13 @@ impl Metrics {
 
     /// A request was refused or cut off by the server to protect itself: 429 and 504.
     pub fn request_terminated(&self, key: &RequestKey<'_>) {
-        self.terminations.get_or_create(&Termination::new(key)).inc();
+        self.terminations.get_or_create(&Termination::new(&self.names.of_request(key))).inc();
     }
 
     /// A watch begins; it is counted until the guard is dropped.
     pub fn watch_started(&self, key: &RequestKey<'_>, kind: &str) -> WatchGuard {
-        let watched = Watched::new(key.group, key.version, kind);
+        let key = &self.names.of_request(key);
+        let watched = Watched::new(key.group, key.version, self.names.shown(kind));
         let guard = WatchGuard {
             long_running: self.long_running.get_or_create_owned(&LongRunning::new(key)),
             watchers: self.watchers.get_or_create_owned(&watched),
@@ -182,12 +187,14 @@ impl Metrics {
 
     /// How many objects of a resource are stored, for instance `deployments.apps`.
     pub fn set_storage_objects(&self, resource: &str, objects: usize) {
-        self.storage_objects.get_or_create(&Resource { resource: resource.to_owned() }).set(as_i64(objects));
+        let resource = self.names.shown(resource).to_owned();
+        self.storage_objects.get_or_create(&Resource { resource }).set(as_i64(objects));
     }
 
     /// The handle to time one kind of request to the store with; keep it.
     pub fn store_request(&self, operation: &'static str, resource: &str) -> Histogram {
-        self.store_requests.get_or_create_owned(&Operation { operation, r#type: resource.to_owned() })
+        let r#type = self.names.shown(resource).to_owned();
+        self.store_requests.get_or_create_owned(&Operation { operation, r#type })
     }
 
     /// An audit event was lost.

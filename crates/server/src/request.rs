@@ -3,16 +3,25 @@
 //! Deliberately not here: whether the resource exists, and who asks.
 
 use http::Method;
+use meta::{FieldSelector, LabelSelector, Status};
 
-/// What the path says.
+/// Parameters that say what is asked for. They are read here, once, and then taken out of the query.
+const READ_HERE: [&str; 3] = ["watch", "fieldSelector", "labelSelector"];
+
+/// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
     /// What is to be done: an API verb for resources, the lower-case method otherwise.
     pub verb: &'static str,
-    /// The path as it was sent, without the query.
+    /// The path, decoded, without the query; several slashes in a row are one.
     pub path: String,
     /// The resource, if the path names one.
     pub resource: Option<ResourcePath>,
+    /// Something was missing between two slashes. It is authorized and recorded like the path without the gap, and then
+    /// it is nobody's, as upstream.
+    pub is_gapped: bool,
+    /// Which objects of a collection are meant, or why that cannot be read.
+    selection: Result<Selection, String>,
 }
 
 /// A path of the form `/apis/GROUP/VERSION/[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`.
@@ -20,12 +29,26 @@ pub struct RequestInfo {
 pub struct ResourcePath {
     pub group: String,
     pub version: String,
+    /// The namespace that the request is authorized in. For a namespace that is itself.
     pub namespace: String,
+    /// Whether the path leads through that namespace to what is in it.
+    pub is_in_namespace: bool,
     pub resource: String,
+    /// The object: the path names it, or a selector that allows no other.
     pub name: String,
+    /// Whether it is the path that names it.
+    pub is_named: bool,
     pub subresource: String,
     /// What follows behind the subresource, as in `pods/x/proxy/some/path`.
     pub rest: String,
+}
+
+/// Which objects of a collection are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    pub labels: LabelSelector,
+    /// If an object is named, these allow no other.
+    pub fields: FieldSelector,
 }
 
 /// The query string, decoded. Keeps the order; bounded by the header limit.
@@ -35,90 +58,129 @@ pub struct Query(Vec<(String, String)>);
 impl RequestInfo {
     /// Reads a request line.
     pub fn resolve(method: &Method, path: &str, query: &Query) -> Self {
-        let mut segments: Vec<String> = Vec::new();
-        for segment in path.split('/').filter(|it| !it.is_empty()) {
-            segments.push(percent_decode(segment));
-        }
-        let plain = Self { verb: lower(method), path: path.to_owned(), resource: None };
-        if path.trim_matches('/').contains("//") {
-            return plain;
-        }
-        let mut rest: &[String] = &segments;
-        let (group, version) = match segments.first().map(String::as_str) {
-            Some("api") if segments.len() >= 3 => {
-                rest = &rest[2..];
-                (String::new(), segments[1].clone())
-            }
-            Some("apis") if segments.len() >= 4 => {
-                rest = &rest[3..];
-                (segments[1].clone(), segments[2].clone())
-            }
+        let decoded = percent_decode(path);
+        let segments: Vec<&str> = decoded.split('/').filter(|it| !it.is_empty()).collect();
+        let plain = Self {
+            verb: lower(method),
+            path: one_slash_each(&decoded),
+            resource: None,
+            is_gapped: decoded.trim_matches('/').contains("//"),
+            selection: Ok(Selection::default()),
+        };
+        let (group, version, mut rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
             _ => return plain,
         };
-        let is_old_watch = rest.len() > 1 && rest[0] == "watch";
-        if is_old_watch {
-            rest = &rest[1..];
+        let mut prefix = None;
+        if let [first @ ("watch" | "proxy"), behind @ ..] = rest
+            && !behind.is_empty()
+        {
+            (prefix, rest) = (Some(*first), behind);
         }
-        let mut found = ResourcePath { group, version, ..ResourcePath::default() };
-        found.read(rest);
-        let verb = verb_of(method, &found, query, is_old_watch);
-        if matches!(verb, "list" | "watch" | "deletecollection") && found.name.is_empty() {
+        let mut found = ResourcePath::read(group, version, rest);
+        let verb = match prefix {
+            Some("watch") => "watch",
+            Some(_) => "proxy",
+            None => verb_of(method, found.is_named, query),
+        };
+        if matches!(verb, "list" | "watch") && prefix.is_none() {
             // A rule that names an object also covers a list of just that object.
             found.name = single_name(query).unwrap_or_default();
         }
-        Self { verb, resource: Some(found), ..plain }
+        let selection = match verb {
+            "list" | "watch" => Selection::of(query, &found.name),
+            "deletecollection" => Selection::of(query, ""),
+            _ => Ok(Selection::default()),
+        };
+        Self { verb, resource: Some(found), selection, ..plain }
     }
 
     /// Whether the answer may go on for a long time, so that no time-out and no in-flight limit applies.
     pub fn is_long_running(&self) -> bool {
         self.verb == "watch"
     }
-}
 
-impl ResourcePath {
-    fn read(&mut self, segments: &[String]) {
-        let mut segments = segments;
-        if segments.first().is_some_and(|it| it == "namespaces")
-            && segments.len() > 2
-            && !matches!(segments[2].as_str(), "status" | "finalize")
-        {
-            self.namespace.clone_from(&segments[1]);
-            segments = &segments[2..];
-        } else if segments.first().is_some_and(|it| it == "namespaces") && segments.len() > 1 {
-            // The namespace itself is authorized as something in that namespace.
-            self.namespace.clone_from(&segments[1]);
-        }
-        let part = |n: usize| segments.get(n).cloned().unwrap_or_default();
-        self.resource = part(0);
-        self.name = part(1);
-        self.subresource = part(2);
-        self.rest = segments.get(3..).unwrap_or_default().join("/");
+    /// Which objects of a collection are meant, or 400.
+    pub fn selection(&self) -> Result<&Selection, Status> {
+        self.selection.as_ref().map_err(Status::bad_request)
     }
 }
 
-fn verb_of(method: &Method, found: &ResourcePath, query: &Query, is_old_watch: bool) -> &'static str {
-    let has_name = !found.name.is_empty();
+impl Selection {
+    /// What the query selects. The object that is named is always part of it.
+    fn of(query: &Query, name: &str) -> Result<Self, String> {
+        let labels = LabelSelector::parse(query.get("labelSelector")).map_err(|it| it.to_string())?;
+        let mut fields = FieldSelector::parse(query.get("fieldSelector")).map_err(|it| it.to_string())?;
+        if !name.is_empty() {
+            if fields.is_everything() {
+                fields = FieldSelector::equals("metadata.name", name);
+            } else if fields.required_value("metadata.name") != Some(name) {
+                return Err("fieldSelector metadata.name doesn't match requested name".to_owned());
+            }
+        }
+        Ok(Self { labels, fields })
+    }
+}
+
+impl ResourcePath {
+    fn read(group: &str, version: &str, segments: &[&str]) -> Self {
+        let mut found =
+            Self { group: group.to_owned(), version: version.to_owned(), ..ResourcePath::default() };
+        let mut segments = segments;
+        if let ["namespaces", namespace, behind @ ..] = segments {
+            // The namespace itself is authorized as something in that namespace.
+            found.namespace = (*namespace).to_owned();
+            if !matches!(behind, [] | ["status" | "finalize", ..]) {
+                found.is_in_namespace = true;
+                segments = behind;
+            }
+        }
+        let part = |n: usize| segments.get(n).copied().unwrap_or_default().to_owned();
+        found.resource = part(0);
+        found.name = part(1);
+        found.is_named = !found.name.is_empty();
+        found.subresource = part(2);
+        found.rest = segments.get(3..).unwrap_or_default().join("/");
+        found
+    }
+
+    /// The namespace in which objects are looked for; empty for none, or for all.
+    pub fn home(&self) -> &str {
+        if self.is_in_namespace { &self.namespace } else { "" }
+    }
+}
+
+fn verb_of(method: &Method, is_named: bool, query: &Query) -> &'static str {
     match *method {
         Method::POST => "create",
         Method::PUT => "update",
         Method::PATCH => "patch",
-        Method::DELETE if has_name => "delete",
+        Method::DELETE if is_named => "delete",
         Method::DELETE => "deletecollection",
-        Method::GET | Method::HEAD if is_old_watch => "watch",
-        Method::GET | Method::HEAD
-            if has_name && !(found.subresource.is_empty() && query.is_true("watch")) =>
-        {
-            "get"
-        }
+        // Of one object: whatever the query says, as upstream.
+        Method::GET | Method::HEAD if is_named => "get",
         Method::GET | Method::HEAD if query.is_true("watch") => "watch",
         Method::GET | Method::HEAD => "list",
         _ => "",
     }
 }
 
+/// The one object that a selector allows, if a path could name it.
 fn single_name(query: &Query) -> Option<String> {
-    let selector = meta::FieldSelector::parse(query.get("fieldSelector")).ok()?;
-    selector.required_value("metadata.name").map(str::to_owned)
+    let selector = FieldSelector::parse(query.get("fieldSelector")).ok()?;
+    let name = selector.required_value("metadata.name")?;
+    (!matches!(name, "." | "..") && !name.contains(['/', '%'])).then(|| name.to_owned())
+}
+
+fn one_slash_each(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for it in path.chars() {
+        if it != '/' || !out.ends_with('/') {
+            out.push(it);
+        }
+    }
+    out
 }
 
 fn lower(method: &Method) -> &'static str {
@@ -141,6 +203,13 @@ impl Query {
             (percent_decode(&key.replace('+', " ")), percent_decode(&value.replace('+', " ")))
         });
         Self(pairs.collect())
+    }
+
+    /// The query without what [`RequestInfo`] has read from it, so that nobody behind it reads that in another way.
+    #[must_use]
+    pub fn without_what_is_asked_for(mut self) -> Self {
+        self.0.retain(|(key, _)| !READ_HERE.contains(&key.as_str()));
+        self
     }
 
     /// The first value; empty if there is none.
@@ -234,6 +303,65 @@ mod tests {
         check("GET", "/apis/apps/v1", "", "get");
         check("GET", "/api/v1", "", "get");
         check("POST", "/healthz", "", "post");
+        check("GET", "/api/v1/namespaces/a/secrets/b", "watch=true", "get /v1 ns=a secrets/b/");
+        check("GET", "/api/v1/watch/namespaces/a/secrets/b", "", "watch /v1 ns=a secrets/b/");
+        check("POST", "/api/v1/watch/namespaces/a/secrets", "", "watch /v1 ns=a secrets//");
+        check("GET", "/api/v1/proxy/nodes/a", "", "proxy /v1 ns= nodes/a/");
+        check("GET", "/api/v1/watch/secrets", "fieldSelector=metadata.name%3Dx", "watch /v1 ns= secrets//");
+        check(
+            "DELETE",
+            "/api/v1/namespaces/a/secrets",
+            "fieldSelector=metadata.name%3Dx",
+            "deletecollection /v1 ns=a secrets//",
+        );
+        check("GET", "/api/v1/secrets", "fieldSelector=metadata.name%3Da%252Fb", "list /v1 ns= secrets//");
+        check("GET", "/api/v1/namespaces/a%2Fsecrets", "", "list /v1 ns=a secrets//");
+        check("GET", "//api/v1//namespaces/a///secrets/", "", "list /v1 ns=a secrets//");
+    }
+
+    /// A namespace is authorized in itself and is in none; what is in a namespace is nowhere else.
+    #[test]
+    fn only_what_the_path_leads_through_is_looked_into() {
+        let home = |path: &str| {
+            let info = RequestInfo::resolve(&Method::GET, path, &Query::default());
+            info.resource.unwrap().home().to_owned()
+        };
+        assert_eq!(home("/api/v1/namespaces/a"), "");
+        assert_eq!(home("/api/v1/namespaces/a/status"), "");
+        assert_eq!(home("/api/v1/namespaces/a/namespaces/a"), "a");
+        assert_eq!(home("/api/v1/namespaces/a/namespaces"), "a");
+        assert_eq!(home("/api/v1/namespaces/a/secrets/b"), "a");
+        assert_eq!(home("/api/v1/secrets"), "");
+    }
+
+    #[test]
+    fn a_name_is_always_part_of_the_selection() {
+        let selected = |path: &str, query: &str| {
+            let info = RequestInfo::resolve(&Method::GET, path, &Query::parse(query));
+            info.selection().map(|it| it.fields.to_string()).map_err(|it| it.message)
+        };
+        let one = "/api/v1/watch/namespaces/a/secrets/b";
+        assert_eq!(selected(one, ""), Ok("metadata.name=b".to_owned()));
+        assert_eq!(
+            selected(one, "fieldSelector=metadata.name%3Db,type%3DOpaque"),
+            Ok("metadata.name=b,type=Opaque".to_owned())
+        );
+        for other in ["type%3DOpaque", "metadata.name!%3Db", "metadata.name%3Dc"] {
+            let why = selected(one, &format!("fieldSelector={other}")).unwrap_err();
+            assert_eq!(why, "fieldSelector metadata.name doesn't match requested name");
+        }
+        let all = "/api/v1/namespaces/a/secrets";
+        assert_eq!(selected(all, "watch=1&fieldSelector=type%3DOpaque"), Ok("type=Opaque".to_owned()));
+    }
+
+    #[test]
+    fn several_slashes_are_one() {
+        let info = RequestInfo::resolve(&Method::GET, "//metrics//%2F", &Query::default());
+        assert_eq!((info.path.as_str(), info.is_gapped), ("/metrics/", false));
+        let info = RequestInfo::resolve(&Method::GET, "/healthz//etcd", &Query::default());
+        assert_eq!((info.path.as_str(), info.is_gapped), ("/healthz/etcd", true));
+        let query = Query::parse("watch=1&fieldSelector=a%3Db&limit=2").without_what_is_asked_for();
+        assert!(!query.has("watch") && !query.has("fieldSelector") && query.has("limit"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Which server answers a request: collects the facts for `fleet::route`, and catches up with the store before it says
-//! that nobody does.
+//! Which server answers a request: collects the facts for `fleet::route`, and catches up with the store when it asks for
+//! that.
 //!
 //! Deliberately not here: the decision itself, and how a request is handed on ([`crate::forward`]).
 
@@ -7,13 +7,16 @@ use catalog::Verb;
 use fleet::{
     MemberRecord,
     offer::Need,
-    route::{self, Asked, Here, Known},
+    route::{self, Absence, Asked, Here, Known, Reach},
 };
-use meta::{GroupResource, Release, Status};
+use meta::{GroupResource, Release, RetryAfter, Status};
 
 use crate::{
-    chain::{Caller, Chain, Exchange},
+    authorize::Authorized,
+    chain::{Chain, Envelope},
+    denial,
     forward::{Candidate, MARK},
+    negotiate::discovery::{Profile, Wanted},
     request::ResourcePath,
     storage_gate,
 };
@@ -24,74 +27,133 @@ pub const COMPATIBILITY: &str = "x-kubernetes-compatibility-version";
 /// Where a request goes.
 #[derive(Debug)]
 pub(crate) enum Route {
-    /// This server answers.
-    Here,
+    /// This server answers; with a proof if it is to say that nobody has what is asked for.
+    Here(Option<Absence>),
     /// One of these servers does. Lists of equals, best first.
     There(Vec<Vec<Candidate>>),
 }
 
-/// Decides; 404 if nobody has what is asked for, 503 if somebody may.
-pub(crate) async fn step(chain: &Chain, exchange: &Exchange, caller: &Caller) -> Result<Route, Status> {
-    let Some(path) = &exchange.info.resource else {
-        know_the_others(chain, exchange).await?;
-        return Ok(document(chain, exchange));
-    };
+/// Decides; 503 if it cannot be told.
+pub(crate) async fn step(chain: &Chain, request: &Authorized<'_>) -> Result<Route, Status> {
+    let Some(path) = request.resource() else { return document(chain, request).await };
     let asked = Asked {
-        need: Need {
-            group: &path.group,
-            version: &path.version,
-            resource: &path.resource,
-            subresource: &path.subresource,
-            verb: exchange.info.verb,
-        },
-        compatibility: compatibility(exchange)?,
-        is_forwarded: is_forwarded(chain, exchange),
+        need: need(request, path),
+        compatibility: compatibility(request.envelope())?,
+        is_forwarded: is_forwarded(chain, request.envelope()),
     };
-    let route = match decide(chain, path, &asked) {
-        Decided::Route(route) => route,
-        Decided::Misdirected => return Err(misdirected()),
-        Decided::Nobody { .. } | Decided::Unsure => {
-            catch_up(chain, path).await?;
-            match decide(chain, path, &asked) {
-                Decided::Route(route) => route,
-                // A lone server answers in upstream's words, which depend on the path.
-                Decided::Nobody { is_alone: true } => Route::Here,
-                Decided::Nobody { is_alone: false } => return Err(nobody(path)),
-                Decided::Misdirected | Decided::Unsure => return Err(unsure()),
+    let mut reach = Reach::Unchecked;
+    let route = loop {
+        let here = here(chain, request, path);
+        let decided = with_known(chain, here, reach, forwards(chain), |known| route::route(&asked, known));
+        match decided {
+            Decided::Route(route) => break route,
+            Decided::CatchUp => {
+                let resource = GroupResource::new(path.group.as_str(), path.resource.as_str());
+                reach = catch_up(chain, Some(&resource), forwards(chain)).await;
             }
+            Decided::Failed(status) => return Err(status),
         }
     };
-    if matches!(route, Route::Here) && !asked.is_forwarded && forwards(chain) {
+    if matches!(route, Route::Here(None)) && !asked.is_forwarded && forwards(chain) {
+        if let Some(servers) = readers(chain, path, &asked.need) {
+            return Ok(Route::There(servers));
+        }
         // A write that must wait here may pass elsewhere.
-        return Ok(elsewhere(chain, exchange, caller, &asked).unwrap_or(Route::Here));
+        return Ok(elsewhere(chain, request, &asked).unwrap_or(route));
     }
     Ok(route)
 }
 
-enum Decided {
-    Route(Route),
-    Nobody { is_alone: bool },
-    Unsure,
-    Misdirected,
+/// Members that can read what this server could not decode, after it answered with `code`. It may have heard of such a value only while it read: the
+/// read waits for the newest revision, the route does not.
+pub(crate) fn after_failure(
+    chain: &Chain,
+    request: &Authorized<'_>,
+    code: u16,
+) -> Option<Vec<Vec<Candidate>>> {
+    let path = request.resource()?;
+    let is_read = matches!(request.verb(), "get" | "list" | "watch");
+    if code != 500 || !is_read || !forwards(chain) || is_forwarded(chain, request.envelope()) {
+        return None;
+    }
+    readers(chain, path, &need(request, path))
 }
 
-fn decide(chain: &Chain, path: &ResourcePath, asked: &Asked<'_>) -> Decided {
+fn need<'a>(request: &'a Authorized<'_>, path: &'a ResourcePath) -> Need<'a> {
+    Need {
+        group: &path.group,
+        version: &path.version,
+        resource: &path.resource,
+        subresource: &path.subresource,
+        verb: request.verb(),
+    }
+}
+
+/// The same for what is outside of resources. Documents speak for all servers and all definitions; everything else is
+/// this server's own.
+async fn document(chain: &Chain, request: &Authorized<'_>) -> Result<Route, Status> {
+    let exchange = request.envelope();
+    let segments: Vec<&str> = request.path().split('/').filter(|it| !it.is_empty()).collect();
+    if !matches!(segments.first(), Some(&("api" | "apis" | "openapi"))) {
+        return Ok(Route::Here(None));
+    }
+    let is_alone = Wanted::of(exchange.header("accept")).profile == Profile::NoPeer;
+    let forwards = forwards(chain) && !is_alone;
+    let elsewhere = match segments.as_slice() {
+        ["openapi", "v3", "apis", group, version] => Some((*group, *version)),
+        ["openapi", "v3", "api", version] => Some(("", *version)),
+        _ => None,
+    };
+    let is_forwarded = is_forwarded(chain, exchange);
+    let mut reach = Reach::Unchecked;
+    loop {
+        let here = match chain.dispatch.has_document(request, &segments) {
+            true if exchange.method == http::Method::GET => Here::Offered,
+            true => Here::Misplaced,
+            false => Here::Unknown,
+        };
+        let decided =
+            with_known(chain, here, reach, forwards, |known| route::document(elsewhere, is_forwarded, known));
+        match decided {
+            Decided::Route(route) => return Ok(route),
+            Decided::CatchUp => reach = catch_up(chain, None, forwards).await,
+            Decided::Failed(status) => return Err(status),
+        }
+    }
+}
+
+enum Decided {
+    Route(Route),
+    CatchUp,
+    Failed(Status),
+}
+
+/// Decides by what this server knows now.
+fn with_known(
+    chain: &Chain,
+    here: Here,
+    reach: Reach,
+    forwards: bool,
+    decide: impl for<'a> FnOnce(&Known<'a>) -> route::Route<'a>,
+) -> Decided {
     let station = chain.dispatch.registry.station();
     let (members, is_complete) = station.members();
     let known = Known {
         me: station.identity(),
         emulated: station.config().emulated,
-        here: here(chain, path, asked.need.verb),
+        here,
         members: &members,
         is_complete,
-        forwards: forwards(chain),
+        reach,
+        forwards,
     };
-    match route::route(asked, &known) {
-        route::Route::Here => Decided::Route(Route::Here),
+    match decide(&known) {
+        route::Route::Here => Decided::Route(Route::Here(None)),
+        route::Route::Absent(absence) => Decided::Route(Route::Here(Some(absence))),
         route::Route::Forward(lists) => Decided::Route(Route::There(candidates(lists))),
-        route::Route::Nobody { is_alone } => Decided::Nobody { is_alone },
-        route::Route::Unsure => Decided::Unsure,
-        route::Route::Misdirected => Decided::Misdirected,
+        route::Route::CatchUp => Decided::CatchUp,
+        route::Route::Unsure => Decided::Failed(denial::unsure()),
+        route::Route::Misdirected => Decided::Failed(misdirected()),
     }
 }
 
@@ -102,43 +164,44 @@ fn candidates(lists: Vec<Vec<&MemberRecord>>) -> Vec<Vec<Candidate>> {
 }
 
 /// What this server has of what is asked for.
-fn here(chain: &Chain, path: &ResourcePath, verb: &str) -> Here {
-    let Some((_, served)) = chain.dispatch.find(path) else { return Here::Unknown };
-    let subresource = Some(path.subresource.as_str()).filter(|it| !it.is_empty());
-    match Verb::parse(verb) {
-        Some(verb) if served.offers(subresource, verb) => Here::Offered,
-        _ => Here::Known,
+fn here(chain: &Chain, request: &Authorized<'_>, path: &ResourcePath) -> Here {
+    let Some((kind, served)) = chain.dispatch.find(path) else { return Here::Unknown };
+    let verb = request.verb();
+    match denial::check(&served, request.info(), path, &request.envelope().method) {
+        // Nothing is created any more while a definition goes; it may have been made anew since.
+        Ok(Verb::Create) if kind.custom.as_ref().is_some_and(|it| it.is_terminating()) => Here::Known,
+        Ok(_) => Here::Offered,
+        Err(_) => {
+            let subresource = Some(path.subresource.as_str()).filter(|it| !it.is_empty());
+            let is_offered = Verb::parse(verb).is_some_and(|it| served.offers(subresource, it));
+            if is_offered { Here::Misplaced } else { Here::Known }
+        }
     }
 }
 
-/// A document of OpenAPI about a group and version that only others have. Everything else outside of resources is this
-/// server's own, or was merged already.
-fn document(chain: &Chain, exchange: &Exchange) -> Route {
-    let segments: Vec<&str> = exchange.info.path.split('/').filter(|it| !it.is_empty()).collect();
-    let (group, version) = match segments.as_slice() {
-        ["openapi", "v3", "apis", group, version] => (*group, *version),
-        ["openapi", "v3", "api", version] => ("", *version),
-        _ => return Route::Here,
-    };
-    let dispatch = &chain.dispatch;
-    let path = segments[2..].join("/");
-    if !forwards(chain)
-        || is_forwarded(chain, exchange)
-        || dispatch.catalog.has_group_version(group, version)
-        || dispatch.served.openapi_document(&path).is_some()
-    {
-        return Route::Here;
+/// Members that can decode what is stored of what is asked for, where this server cannot.
+fn readers(chain: &Chain, path: &ResourcePath, need: &Need<'_>) -> Option<Vec<Vec<Candidate>>> {
+    let (kind, _) = chain.dispatch.find(path)?;
+    let registry = &chain.dispatch.registry;
+    let versions = registry.unknown_versions(&kind, path.home(), &path.name);
+    if versions.is_empty() || need.verb == "create" {
+        return None;
     }
-    let station = dispatch.registry.station();
+    let (record, station) = (&kind.definition.record, registry.station());
     let (members, _) = station.members();
-    let has = |it: &&MemberRecord| it.identity != *station.identity() && it.offer.has_version(group, version);
-    let capable: Vec<&MemberRecord> = members.iter().filter(has).collect();
-    if capable.is_empty() { Route::Here } else { Route::There(candidates(vec![capable])) }
+    let decodes = |it: &&MemberRecord| versions.iter().all(|version| it.decodes(record, version));
+    let capable: Vec<&MemberRecord> = members
+        .iter()
+        .filter(|it| it.identity != *station.identity() && it.persisted.contains_key(record))
+        .filter(|it| it.offer.covers(need))
+        .filter(decodes)
+        .collect();
+    (!capable.is_empty()).then(|| candidates(vec![capable]))
 }
 
 /// Members that may write now what this server must not write yet.
-fn elsewhere(chain: &Chain, exchange: &Exchange, caller: &Caller, asked: &Asked<'_>) -> Option<Route> {
-    let record = storage_gate::closed(chain, exchange, caller)?;
+fn elsewhere(chain: &Chain, request: &Authorized<'_>, asked: &Asked<'_>) -> Option<Route> {
+    let record = storage_gate::closed(chain, request)?;
     let station = chain.dispatch.registry.station();
     let writers = station.writers(&record);
     let (members, _) = station.members();
@@ -150,32 +213,25 @@ fn elsewhere(chain: &Chain, exchange: &Exchange, caller: &Caller, asked: &Asked<
     (!open.is_empty()).then(|| Route::There(candidates(vec![open])))
 }
 
-/// A document that speaks for all servers is not made by one that has just started and knows only itself: clients would
-/// take what is missing in it for what is not there.
-async fn know_the_others(chain: &Chain, exchange: &Exchange) -> Result<(), Status> {
-    let first = exchange.info.path.trim_start_matches('/').split('/').next();
-    let station = chain.dispatch.registry.station();
-    if !matches!(first, Some("api" | "apis" | "openapi")) || !forwards(chain) || station.members().1 {
-        return Ok(());
-    }
-    station.catch_up().await.map_err(|why| {
-        tracing::warn!(why, "what the other servers have cannot be told");
-        unsure()
-    })
-}
-
-/// Knows everything that was stored when this was called: members, and the definition that is asked for.
-async fn catch_up(chain: &Chain, path: &ResourcePath) -> Result<(), Status> {
+/// Knows everything that was stored when this was called: the members, and the definition that is asked for, or all.
+async fn catch_up(chain: &Chain, resource: Option<&GroupResource>, with_members: bool) -> Reach {
     let registry = &chain.dispatch.registry;
-    let resource = GroupResource::new(path.group.as_str(), path.resource.as_str());
-    let (members, definition) =
-        tokio::join!(registry.station().catch_up(), registry.catch_up_definition(&resource));
-    let behind = |why: String| {
-        tracing::warn!(why, "whether another server has what is asked for cannot be told");
-        unsure()
+    let members =
+        async { if with_members { registry.station().catch_up().await.map(Some) } else { Ok(None) } };
+    let definitions = async {
+        let caught_up = match resource {
+            Some(resource) => registry.catch_up_definition(resource).await,
+            None => registry.catch_up_definitions().await,
+        };
+        caught_up.map_err(|it| it.to_string())
     };
-    members.map_err(behind)?;
-    definition.map_err(|it| behind(it.to_string()))
+    match tokio::try_join!(members, definitions) {
+        Ok((members, definitions)) => Reach::AsOf(members.map_or(definitions, |it| it.min(definitions))),
+        Err(why) => {
+            tracing::warn!(why, "whether another server has what is asked for cannot be told");
+            Reach::Failed
+        }
+    }
 }
 
 fn forwards(chain: &Chain) -> bool {
@@ -183,12 +239,12 @@ fn forwards(chain: &Chain) -> bool {
 }
 
 /// Whether a server of this cluster has handed the request on already: only they are believed.
-pub(crate) fn is_forwarded(chain: &Chain, exchange: &Exchange) -> bool {
+pub(crate) fn is_forwarded(chain: &Chain, exchange: &Envelope) -> bool {
     exchange.header(MARK) == "true" && chain.authenticator.is_peer(exchange)
 }
 
 /// The release that the client was made for, if it says so.
-fn compatibility(exchange: &Exchange) -> Result<Option<Release>, Status> {
+fn compatibility(exchange: &Envelope) -> Result<Option<Release>, Status> {
     let text = exchange.header(COMPATIBILITY);
     if text.is_empty() {
         return Ok(None);
@@ -200,22 +256,9 @@ fn compatibility(exchange: &Exchange) -> Result<Option<Release>, Status> {
     text.trim_start_matches('v').parse().map(Some).map_err(wrong)
 }
 
-/// The seed's words.
-fn nobody(path: &ResourcePath) -> Status {
-    let group_version = meta::GroupVersion::new(path.group.as_str(), path.version.as_str());
-    let mut status = Status::no_such_resource();
-    status.message =
-        format!("GVR {group_version}, Resource={} is not served by anything in this cluster", path.resource);
-    status
-}
-
-fn unsure() -> Status {
-    Status::unavailable("it is not known yet whether another apiserver serves this resource", 1)
-}
-
 fn misdirected() -> Status {
     Status::unavailable(
         "the request was proxied to this apiserver by a peer, and the resource is not served here",
-        1,
+        RetryAfter::not_begun(1),
     )
 }

@@ -6,7 +6,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use access::{Authorizer, Mode, Rbac, RequestHeaderConfig, TokenFile, TokenIssuer, TokenVerifier};
+use access::{Authorizer, Mode, Rbac, RequestHeaderConfig, TokenFile};
 use admission::{Admission, Plugin, Plugins};
 use bytes::Bytes;
 use cache::{Cache, CacheConfig};
@@ -14,7 +14,7 @@ use catalog::Catalog;
 use meta::{Release, Status};
 use registry::{Kinds, Registry, RegistryConfig};
 use serde_json::json;
-use station::Station;
+use station::{Role, Station};
 use store::{SharedClock, SharedStore};
 
 use crate::{
@@ -33,12 +33,16 @@ use crate::{
     lifecycle::Lifecycle,
     local::Local,
     membership::{Around, FleetSettings},
+    memory::Memory,
     metrics::{FleetSummary, Metrics},
+    openapi,
+    pool::Pool,
     rbac_feed,
-    service_account::TokenSettings,
+    service_account::{Keyring, TokenSettings},
     snapshot::Snapshots,
     store_metrics::MeasuredStore,
     tls::Trust,
+    uploads::Uploads,
     webhook::ConversionWebhooks,
 };
 
@@ -47,6 +51,9 @@ pub const BINARY_RELEASE: Release = catalog::LAST_RELEASE;
 
 /// How often a system namespace that somebody deleted is put back, as upstream.
 const NAMESPACES_EVERY: Duration = Duration::from_secs(60);
+
+/// So many definitions are named that are still being loaded.
+const MAX_NAMED: usize = 5;
 
 /// Between attempts to write what a cluster must have.
 const START_RETRY: Duration = Duration::from_millis(50);
@@ -67,10 +74,8 @@ pub struct Settings {
     pub authorization_modes: Vec<Mode>,
     /// `--token-auth-file`
     pub tokens: Option<TokenFile>,
-    /// Signs ServiceAccount tokens.
-    pub token_issuer: TokenIssuer,
-    /// Checks ServiceAccount tokens.
-    pub token_verifier: TokenVerifier,
+    /// Sign and check ServiceAccount tokens.
+    pub token_keys: Arc<Keyring>,
     /// `--service-account-max-token-expiration`
     pub max_token_expiration: Option<Duration>,
     /// How a front proxy names users.
@@ -154,7 +159,7 @@ impl Server {
         let registry = Registry::new(kinds, store, cache.clone(), station.clone(), clock.clone(), config);
         let registry = Arc::new(registry.with_webhooks(Arc::new(ConversionWebhooks::new())));
         let definitions = registry.load_definitions().await.map_err(StartError::Definitions)?;
-        lifecycle.tasks().spawn("custom resource definitions", definitions.run());
+        lifecycle.tasks().supervise("custom resource definitions", definitions.run());
         let rbac = Arc::new(Rbac::new());
         rbac_feed::start(&registry, &rbac, lifecycle.tasks());
         let cluster = Arc::new(Cluster(Arc::clone(&registry)));
@@ -177,13 +182,16 @@ impl Server {
             InFlightLimits::new(settings.max_requests_inflight, settings.max_mutating_requests_inflight);
         observe(&metrics, &registry, &limits);
         let authorizer = Authorizer::new(settings.authorization_modes, Arc::clone(&rbac));
-        let api_audiences = settings.token_verifier.api_audiences.clone();
         let forwarder =
             Forwarder::new(fleet.peers.clone(), settings.request_header.clone(), &lifecycle, &clock);
+        if let Some(peers) = fleet.peers.clone() {
+            lifecycle
+                .tasks()
+                .supervise("files of connections between servers", peers.follow_files(clock.clone()));
+        }
         let authenticator = Arc::new(Authenticator {
             tokens: settings.tokens,
-            service_accounts: settings.token_verifier,
-            checked: crate::service_account::CheckedTokens::default(),
+            service_accounts: Arc::clone(&settings.token_keys),
             registry: Arc::clone(&registry),
             request_header: settings.request_header,
             trust: settings.trust,
@@ -192,23 +200,25 @@ impl Server {
             clock: clock.clone(),
         });
         let release = catalog.release();
+        let served = Arc::new(ServedDocuments::new(
+            Arc::clone(&catalog),
+            Arc::clone(&registry),
+            Arc::clone(&metrics),
+            fleet.discovery,
+            settings.server_address,
+        ));
+        let schemas = registry.kinds().schemas().clone();
         let dispatch = Dispatch {
-            served: ServedDocuments::new(
-                Arc::clone(&catalog),
-                Arc::clone(&registry),
-                Arc::clone(&metrics),
-                fleet.discovery,
-                settings.server_address,
-            ),
-            schemas: registry.kinds().schemas().clone(),
+            openapi: openapi::Documents::new(&catalog, &schemas, &served),
+            served,
+            schemas,
             catalog,
             registry: Arc::clone(&registry),
             admission,
             authorizer: authorizer.clone(),
             authenticator: Arc::clone(&authenticator),
             tokens: TokenSettings {
-                issuer: settings.token_issuer,
-                api_audiences,
+                keys: settings.token_keys,
                 max_expiration: settings.max_token_expiration,
             },
             health: checks,
@@ -217,12 +227,15 @@ impl Server {
             version: version_document(release),
             min_request_timeout: settings.min_request_timeout,
             snapshots: settings.snapshots,
+            pool: Pool::new(),
+            memory: Memory::default(),
         };
         let chain = Arc::new(Chain {
             authenticator,
             authorizer,
             audit: settings.auditor,
             limits,
+            uploads: Uploads::default(),
             dispatch,
             forwarder,
             metrics,
@@ -271,7 +284,7 @@ impl Server {
         self.until_available(|| bootstrap::namespaces(&self.registry)).await?;
         self.namespaces_done.done();
         let (registry, clock) = (Arc::clone(&self.registry), self.registry.clock().clone());
-        self.lifecycle.tasks().spawn("system namespaces", async move {
+        self.lifecycle.tasks().supervise("system namespaces", async move {
             loop {
                 clock.sleep(NAMESPACES_EVERY).await;
                 if let Err(status) = bootstrap::namespaces(&registry).await {
@@ -282,6 +295,10 @@ impl Server {
         self.until_available(|| bootstrap::roles(&self.registry, self.release)).await?;
         self.roles_done.done();
         station.until(|it| it.health().is_ok()).await;
+        // Controllers take what is not served for what is not there.
+        while !self.registry.loading_definitions().is_empty() {
+            self.registry.clock().sleep(START_RETRY).await;
+        }
         self.lifecycle.ready();
         let (chain, registry) = (Arc::clone(&self.chain), Arc::clone(&self.registry));
         self.lifecycle
@@ -303,20 +320,26 @@ impl Server {
         let (recorder, waiting) = Recorder::new(chain.audit.log.is_some(), Arc::clone(metrics));
         let around = Around::of(registry, Arc::clone(metrics), fleet.peers.clone(), recorder);
         let tasks = lifecycle.tasks();
-        if !registry.station().start(Arc::new(around), |name, task| tasks.spawn(name, task)) {
+        if !registry.station().start(Arc::new(around), |role, task| match role {
+            Role::KeepsLease(name) => tasks.supervise_apart(name, task),
+            Role::Plain(name) => tasks.supervise(name, task),
+        }) {
             return;
         }
         for (name, task) in waiting.tasks(chain, registry) {
-            tasks.spawn(name, task);
+            tasks.supervise(name, task);
         }
-        tasks.spawn(
+        tasks.supervise(
             "connections to departed servers",
             Forwarder::forget_departed(Arc::downgrade(chain), registry.station().clone()),
         );
         // A server without a Lease of its own may be the one that collects those of others.
-        tasks.spawn("identity leases of departed servers", identity_lease::collect(Arc::clone(registry)));
+        tasks.supervise("identity leases of departed servers", identity_lease::collect(Arc::clone(registry)));
         if chain.dispatch.catalog.gates().enabled(catalog::Gate::ApiServerIdentity) {
-            tasks.spawn("identity lease", identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()));
+            tasks.supervise(
+                "identity lease",
+                identity_lease::keep(Arc::clone(registry), fleet.hostname.clone()),
+            );
         }
     }
 
@@ -354,10 +377,15 @@ impl Server {
 }
 
 /// What must hold for a server to be healthy, beside what it does when it starts.
-fn add_checks(checks: &Checks, registry: &Registry, catalog: &Catalog, store_health: StoreHealth) {
+fn add_checks(checks: &Checks, registry: &Arc<Registry>, catalog: &Catalog, store_health: StoreHealth) {
     checks.add("etcd", Scope::Everywhere, store_health);
     let cache = registry.cache().clone();
     checks.add("informer-sync", Scope::Readiness, move || cache.health());
+    let registry_of_checks = Arc::clone(registry);
+    checks.add("poststarthook/crd-informer-synced", Scope::Readiness, move || {
+        let loading = registry_of_checks.loading_definitions();
+        if loading.is_empty() { Ok(()) } else { Err(still_loading(&loading)) }
+    });
     if catalog.gates().enabled(catalog::Gate::UnknownVersionInteroperabilityProxy) {
         let station = registry.station().clone();
         checks.add("poststarthook/mixed-version-proxy-handler", Scope::Readiness, move || {
@@ -366,9 +394,18 @@ fn add_checks(checks: &Checks, registry: &Registry, catalog: &Catalog, store_hea
         });
     }
     let station = registry.station().clone();
-    checks.add("poststarthook/built-in-resources-storage-version-updater", Scope::Readiness, move || {
+    checks.add("poststarthook/built-in-resources-storage-version-updater", Scope::Health, move || {
         station.health()
     });
+}
+
+/// Names the definitions whose objects are not loaded yet, the first of them by name.
+fn still_loading(definitions: &[String]) -> String {
+    let named = definitions.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match definitions.len().saturating_sub(MAX_NAMED) {
+        0 => format!("objects are being loaded: {named}"),
+        n_more => format!("objects are being loaded: {named} and {n_more} more"),
+    }
 }
 
 /// Gauges that are read when they are asked for.
@@ -383,8 +420,8 @@ fn observe(metrics: &Arc<Metrics>, registry: &Arc<Registry>, limits: &InFlightLi
         let station::Summary { members, agreed, disputed, open, closed } = registry.station().summary();
         metrics.set_fleet(FleetSummary { members, agreed, disagreed: disputed, open, closed });
         for kind in registry.kinds().all() {
-            if let Some(collection) = kind.collection() {
-                metrics.set_storage_objects(&kind.resource.to_string(), collection.len());
+            if let Some(Ok(n_objects)) = kind.collection().map(|it| it.len()) {
+                metrics.set_storage_objects(&kind.resource.to_string(), n_objects);
             }
         }
     });

@@ -2,14 +2,16 @@
 //!
 //! A signature alone is not believed: the account, and what the token is bound to, must still be there with the same uid.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use access::{
-    TokenIssuer, TokenSpec, User, VerifiedServiceAccount,
+    TokenIssuer, TokenSpec, TokenVerifier, User, VerifiedServiceAccount,
     review::{self, BoundReference},
     service_account::BoundObject,
 };
+use arc_swap::ArcSwap;
 use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
 use meta::{GroupResource, GroupVersion, Status, Value, object};
 use parking_lot::Mutex;
 use registry::{Registry, Target};
@@ -30,36 +32,83 @@ const MAX_REMEMBERED: usize = 4096;
 
 /// How tokens are made.
 pub struct TokenSettings {
-    /// Signs.
-    pub issuer: TokenIssuer,
-    /// Where tokens are for, unless said otherwise.
-    pub api_audiences: Vec<String>,
+    /// Signs, and says for whom unless said otherwise.
+    pub keys: Arc<Keyring>,
     /// The longest a token may live; `None` for as long as is asked.
     pub max_expiration: Option<Duration>,
 }
 
+/// The keys that tokens are signed and checked with now.
+///
+/// Whoever reads them from files replaces them when those change.
+pub struct Keyring(ArcSwap<Keys>);
+
+/// The keys of one moment, and what was checked with them.
+pub struct Keys {
+    issuer: TokenIssuer,
+    verifier: TokenVerifier,
+    checked: CheckedTokens,
+}
+
 /// Tokens whose signature was checked a moment ago, by the hash of their text.
 #[derive(Default)]
-pub struct CheckedTokens(Mutex<HashMap<[u8; 32], (Duration, VerifiedServiceAccount)>>);
+struct CheckedTokens(Mutex<HashMap<[u8; 32], (Duration, VerifiedServiceAccount)>>);
+
+impl Keys {
+    /// Nothing was checked with them yet.
+    pub fn new(issuer: TokenIssuer, verifier: TokenVerifier) -> Self {
+        Self { issuer, verifier, checked: CheckedTokens::default() }
+    }
+}
+
+impl Keyring {
+    /// With its first keys.
+    pub fn new(keys: Keys) -> Self {
+        Self(ArcSwap::from_pointee(keys))
+    }
+
+    /// From now on these sign and check. Nothing is believed because others have checked it.
+    pub fn replace(&self, keys: Keys) {
+        self.0.store(Arc::new(keys));
+    }
+
+    /// The audiences of this server.
+    pub(crate) fn api_audiences(&self) -> Vec<String> {
+        self.0.load().verifier.api_audiences.clone()
+    }
+}
 
 /// Who a token belongs to, and which audiences it is for.
-pub(crate) fn authenticate(authenticator: &Authenticator, token: &str) -> Option<(User, Vec<String>)> {
-    alive(authenticator, checked(authenticator, token)?)
+pub(crate) async fn authenticate(authenticator: &Authenticator, token: &str) -> Option<(User, Vec<String>)> {
+    alive(authenticator, checked(authenticator, token)?).await
 }
 
 /// The same for a token that may be meant for any of these audiences.
-pub(crate) fn authenticate_for(
+pub(crate) async fn authenticate_for(
     authenticator: &Authenticator,
     token: &str,
     audiences: &[String],
 ) -> Option<(User, Vec<String>)> {
     let now = authenticator.clock.now();
-    alive(authenticator, authenticator.service_accounts.verify_for(token, now, audiences).ok()?)
+    alive(
+        authenticator,
+        authenticator.service_accounts.0.load().verifier.verify_for(token, now, audiences).ok()?,
+    )
+    .await
 }
 
-fn alive(authenticator: &Authenticator, verified: VerifiedServiceAccount) -> Option<(User, Vec<String>)> {
-    if !is_alive(&authenticator.registry, &verified) {
-        return None;
+async fn alive(
+    authenticator: &Authenticator,
+    verified: VerifiedServiceAccount,
+) -> Option<(User, Vec<String>)> {
+    let (registry, now) = (&authenticator.registry, authenticator.clock.now());
+    // The account may have been made at another server a moment ago: only what the store says now can refuse a token
+    // that was signed for it.
+    if !is_alive(registry, &verified, now) {
+        registry.catch_up().await.ok()?;
+        if !is_alive(registry, &verified, now) {
+            return None;
+        }
     }
     let audiences = verified.audiences.clone();
     Some((verified.into_user(), audiences))
@@ -68,14 +117,15 @@ fn alive(authenticator: &Authenticator, verified: VerifiedServiceAccount) -> Opt
 fn checked(authenticator: &Authenticator, token: &str) -> Option<VerifiedServiceAccount> {
     let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
     let (now, today) = (authenticator.clock.monotonic(), authenticator.clock.now());
-    if let Some((until, verified)) = authenticator.checked.0.lock().get(&hash)
+    let keys = authenticator.service_accounts.0.load();
+    if let Some((until, verified)) = keys.checked.0.lock().get(&hash)
         && now < *until
         && today < verified.expires
     {
         return Some(verified.clone());
     }
-    let verified = authenticator.service_accounts.verify(token, today).ok()?;
-    let mut remembered = authenticator.checked.0.lock();
+    let verified = keys.verifier.verify(token, today).ok()?;
+    let mut remembered = keys.checked.0.lock();
     if remembered.len() >= MAX_REMEMBERED {
         remembered.clear();
     }
@@ -84,16 +134,26 @@ fn checked(authenticator: &Authenticator, token: &str) -> Option<VerifiedService
 }
 
 /// Whether the account, and what the token is bound to, are still there.
-fn is_alive(registry: &Registry, verified: &VerifiedServiceAccount) -> bool {
+fn is_alive(registry: &Registry, verified: &VerifiedServiceAccount, now: Timestamp) -> bool {
+    let VerifiedServiceAccount { namespace, name, uid, pod, secret, node, .. } = verified;
     let has = |resource: &str, namespace: &str, name: &str, uid: &str| {
-        find(registry, resource, namespace, name).is_some_and(|it| object::uid(&it) == uid)
+        let found = find(registry, resource, namespace, name);
+        found.is_some_and(|it| object::uid(&it) == uid && !is_long_gone(&it, now))
     };
-    let is_bound = |resource: &str, bound: &Option<BoundObject>| {
-        bound.as_ref().is_none_or(|it| has(resource, &verified.namespace, &it.name, &it.uid))
+    let is_bound = |resource: &str, namespace: &str, bound: &Option<BoundObject>| {
+        bound.as_ref().is_none_or(|it| has(resource, namespace, &it.name, &it.uid))
     };
-    has("serviceaccounts", &verified.namespace, &verified.name, &verified.uid)
-        && is_bound("pods", &verified.pod)
-        && is_bound("secrets", &verified.secret)
+    has("serviceaccounts", namespace, name, uid)
+        && is_bound("pods", namespace, pod)
+        && is_bound("secrets", namespace, secret)
+        // The token of a Pod names its node, too, and lives as long as the Pod.
+        && (pod.is_some() || is_bound("nodes", "", node))
+}
+
+/// Whether the object should have gone a minute ago and only waits for its finalizers, as upstream counts.
+fn is_long_gone(object: &Value, now: Timestamp) -> bool {
+    let ends: Option<Timestamp> = object::meta_text(object, "deletionTimestamp").parse().ok();
+    ends.is_some_and(|it| it + SignedDuration::from_secs(60) < now)
 }
 
 /// A core object from the cache.
@@ -125,7 +185,7 @@ pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Res
     let account: Value = serde_json::from_slice(&text).map_err(Status::internal)?;
     let settings = &call.dispatch.tokens;
     if wanted.audiences.is_empty() {
-        wanted.audiences.clone_from(&settings.api_audiences);
+        wanted.audiences = settings.keys.api_audiences();
     }
     if let Some(most) = settings.max_expiration {
         wanted.seconds = wanted.seconds.min(i64::try_from(most.as_secs()).unwrap_or(i64::MAX));
@@ -142,7 +202,7 @@ pub(crate) async fn token_request(call: &mut Call<'_>, body: RequestBody) -> Res
         bind(call.registry, reference, &mut spec)?;
     }
     let now = call.registry.clock().now();
-    let issued = settings.issuer.issue(&spec, now);
+    let issued = settings.keys.0.load().issuer.issue(&spec, now);
     let mut answered = review::token_request_answer(&request, namespace, name, &wanted, &issued, now);
     if let Some(owners) = owners {
         object::metadata_mut(&mut answered).insert("managedFields".to_owned(), owners);
@@ -163,6 +223,13 @@ fn bind(registry: &Registry, reference: &BoundReference, token: &mut TokenSpec) 
     let resource = GroupResource::new("", resource);
     let found = find(registry, &resource.resource, namespace, name)
         .ok_or_else(|| Status::not_found(&resource, name))?;
+    let runs_as = found.get("spec").and_then(|it| it.get("serviceAccountName")).and_then(Value::as_str);
+    if kind == "Pod" && runs_as.unwrap_or_default() != token.name {
+        return Err(Status::bad_request(format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+            token.name
+        )));
+    }
     if !uid.is_empty() && uid != object::uid(&found) {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \

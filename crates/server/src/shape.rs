@@ -7,7 +7,7 @@ use meta::{Status, Value};
 use registry::table::{self, IncludeObject};
 use store::SharedClock;
 
-use crate::{api::Call, chain::Exchange};
+use crate::{api::Call, chain::Envelope};
 
 /// What a client wants instead of plain objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Shape {
 }
 
 /// The shape that `Accept` puts first, if that is not the plain object.
-pub fn wanted(exchange: &Exchange) -> Option<Shape> {
+pub fn wanted(exchange: &Envelope) -> Option<Shape> {
     for entry in exchange.header("accept").split(',') {
         let mut parts = entry.split(';').map(str::trim);
         let media = parts.next().unwrap_or_default();
@@ -149,7 +149,7 @@ fn unfit(call: &Call<'_>, wanted: &str, is: &str, suffix: &str) -> Status {
     Status::failure(406, meta::Reason::NotAcceptable, message)
 }
 
-fn include(exchange: &Exchange) -> Result<IncludeObject, Status> {
+fn include(exchange: &Envelope) -> Result<IncludeObject, Status> {
     let text = exchange.query.get("includeObject");
     IncludeObject::parse(text).ok_or_else(|| {
         Status::bad_request(format!(

@@ -5,12 +5,12 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use http::{HeaderValue, Method};
-use meta::Status;
+use meta::{RetryAfter, Status};
 
 use crate::{
     answer::{self, Answer},
     body::Body,
-    chain::Exchange,
+    chain::Envelope,
     dispatch::Dispatch,
 };
 
@@ -19,16 +19,30 @@ use crate::{
 pub struct Snapshots(Arc<dyn Fn() -> Making + Send + Sync>);
 
 /// A copy in the making.
-pub type Making = Pin<Box<dyn Future<Output = Result<Body, String>> + Send>>;
+pub type Making = Pin<Box<dyn Future<Output = Result<Body, NotMade>> + Send>>;
+
+/// Why there is no copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotMade {
+    /// Another one is made or sent.
+    Busy,
+    /// It cannot be made.
+    Failed(String),
+}
 
 impl Snapshots {
     /// By calling `make`.
     pub fn new(make: impl Fn() -> Making + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
+
+    /// Makes one.
+    pub fn make(&self) -> Making {
+        (self.0)()
+    }
 }
 
-pub(crate) async fn save(dispatch: &Dispatch, exchange: &Exchange) -> Result<Answer, Status> {
+pub(crate) async fn save(dispatch: &Dispatch, exchange: &Envelope) -> Result<Answer, Status> {
     if exchange.method != Method::POST {
         return Err(Status::method_not_allowed());
     }
@@ -36,6 +50,13 @@ pub(crate) async fn save(dispatch: &Dispatch, exchange: &Exchange) -> Result<Ans
         let message = "this server's store makes no snapshots; for etcd use `etcdctl snapshot save`";
         return Err(Status::not_implemented(message));
     };
-    let body = (snapshots.0)().await.map_err(Status::internal)?;
-    Ok(answer::plain(200, HeaderValue::from_static("application/octet-stream"), body))
+    let body = snapshots.make().await.map_err(|why| match why {
+        NotMade::Failed(why) => Status::internal(why),
+        NotMade::Busy => Status::too_many_requests(
+            "another snapshot of this store is being made or sent; there is one at a time",
+            RetryAfter::not_begun(10),
+        ),
+    })?;
+    // A copy of a large store takes long: it ends only if its receiver takes nothing of it.
+    Ok(answer::plain(200, HeaderValue::from_static("application/octet-stream"), body.long()))
 }

@@ -1,27 +1,28 @@
 //! Whether a write may pass while the version it would be stored in is not reported yet. Upstream's barrier.
 
 use fleet::gate::{self, Asked, Gate, Shut};
-use meta::{GroupResource, Status};
+use meta::{GroupResource, RetryAfter, Status};
 
-use crate::chain::{Caller, Chain, Exchange};
+use crate::{authorize::Authorized, chain::Chain};
 
 /// 503 if not. What passes here can still fail its fence.
-pub(crate) fn step(chain: &Chain, exchange: &Exchange, caller: &Caller) -> Result<(), Status> {
-    let Some((_, gate)) = shut(chain, exchange) else { return Ok(()) };
-    checked(&gate, exchange, caller).map_err(|it| Status::unavailable(it.to_string(), it.retry_after()))
+pub(crate) fn step(chain: &Chain, asked: &Authorized<'_>) -> Result<(), Status> {
+    let Some((_, gate)) = shut(chain, asked) else { return Ok(()) };
+    checked(&gate, asked)
+        .map_err(|it| Status::unavailable(it.to_string(), RetryAfter::not_begun(it.retry_after())))
 }
 
 /// The record for which a write must wait here.
-pub(crate) fn closed(chain: &Chain, exchange: &Exchange, caller: &Caller) -> Option<GroupResource> {
-    let (record, gate) = shut(chain, exchange)?;
-    checked(&gate, exchange, caller).is_err().then_some(record)
+pub(crate) fn closed(chain: &Chain, asked: &Authorized<'_>) -> Option<GroupResource> {
+    let (record, gate) = shut(chain, asked)?;
+    checked(&gate, asked).is_err().then_some(record)
 }
 
 /// The gate of what a write is about, if it is not open.
-fn shut(chain: &Chain, exchange: &Exchange) -> Option<(GroupResource, Gate)> {
-    let path = exchange.info.resource.as_ref()?;
+fn shut(chain: &Chain, asked: &Authorized<'_>) -> Option<(GroupResource, Gate)> {
+    let path = asked.resource()?;
     // Reads always pass, so nothing is looked up for them.
-    if matches!(exchange.info.verb, "get" | "list" | "watch") {
+    if matches!(asked.verb(), "get" | "list" | "watch") {
         return None;
     }
     let dispatch = &chain.dispatch;
@@ -30,12 +31,12 @@ fn shut(chain: &Chain, exchange: &Exchange) -> Option<(GroupResource, Gate)> {
     (gate != Gate::Open).then(|| (definition.record.clone(), gate))
 }
 
-fn checked(gate: &Gate, exchange: &Exchange, caller: &Caller) -> Result<(), Shut> {
-    let Some(path) = &exchange.info.resource else { return Ok(()) };
+fn checked(gate: &Gate, request: &Authorized<'_>) -> Result<(), Shut> {
+    let Some(path) = request.resource() else { return Ok(()) };
     let resource = GroupResource::new(path.group.as_str(), path.resource.as_str());
-    let user = &caller.user;
+    let user = &request.caller().user;
     let asked = Asked {
-        verb: exchange.info.verb,
+        verb: request.verb(),
         resource: Some(&resource),
         namespace: &path.namespace,
         is_server: user.name == "system:apiserver" && user.is_in("system:masters"),

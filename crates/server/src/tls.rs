@@ -29,6 +29,8 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 use store::SharedClock;
 
+use crate::follow;
+
 /// Where certificates and keys are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -235,28 +237,14 @@ impl Tls {
         Ok(true)
     }
 
-    /// Reloads for ever, every so often. A file that is being written, or broken, is told once and tried again.
-    pub async fn follow_files(self: Arc<Self>, every: Duration) {
-        let mut broken = false;
-        loop {
-            self.clock.sleep(every).await;
+    /// Reloads for ever, whenever the files have changed.
+    pub async fn follow_files(self: Arc<Self>) {
+        let clock = Arc::clone(&self.clock);
+        follow::files("serving certificate and client authorities", clock, move || {
             let tls = Arc::clone(&self);
-            match tokio::task::spawn_blocking(move || tls.reload()).await {
-                Ok(Ok(false)) => broken = false,
-                Ok(Ok(true)) => {
-                    broken = false;
-                    tracing::info!("certificates were reloaded");
-                }
-                Ok(Err(error)) => {
-                    if !broken {
-                        let cause = std::error::Error::source(&error).map(ToString::to_string);
-                        tracing::error!(%error, cause, "changed certificates are not used");
-                    }
-                    broken = true;
-                }
-                Err(_stopping) => return,
-            }
-        }
+            follow::aside(move || tls.reload())
+        })
+        .await;
     }
 }
 

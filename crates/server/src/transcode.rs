@@ -19,12 +19,11 @@ use serde_json::value::RawValue;
 
 use crate::{
     answer::{self, Answer},
-    chain::Exchange,
+    chain::Envelope,
     negotiate::{self, Format, Media},
+    payer::Payer,
+    pool::{self, Pool},
 };
-
-/// Answers from this size on are worked on beside the threads that serve requests.
-const LARGE: usize = 256 * 1024;
 
 /// Why an answer stays JSON.
 enum Unfit {
@@ -90,21 +89,36 @@ pub(crate) fn find(schemas: &Schemas, api_version: &str, kind: &str) -> Option<T
 }
 
 /// An answer in the form that was asked for, if it is an object.
-pub(crate) async fn finish(schemas: &Schemas, exchange: &Exchange, mut answer: Answer) -> Answer {
+pub(crate) async fn finish(
+    schemas: &Schemas,
+    pool: &Pool,
+    payer: &Payer,
+    exchange: &Envelope,
+    mut answer: Answer,
+) -> Answer {
     let media = std::mem::take(&mut answer.media);
     if media == Media::Json {
         return answer;
     }
     let Some(text) = answer.response.body_mut().take_full() else { return answer };
-    let result = if text.len() < LARGE {
-        encode(schemas, media, &text)
-    } else {
-        let (schemas, text) = (schemas.clone(), text.clone());
-        let work = tokio::task::spawn_blocking(move || encode(&schemas, media, &text));
-        work.await.unwrap_or(Err(Unfit::NoObject))
-    };
+    if text.len() < pool::LARGE {
+        return transcoded(schemas, exchange, media, text, answer);
+    }
+    // What is answered was done: it is told, however much there is to do.
+    let ticket = pool.enter_anyway(payer);
+    ticket.run(async { transcoded(schemas, exchange, media, text, answer) }).await
+}
+
+/// The same: `text` is what the answer says in JSON.
+fn transcoded(
+    schemas: &Schemas,
+    exchange: &Envelope,
+    media: Media,
+    text: Bytes,
+    mut answer: Answer,
+) -> Answer {
     let can_stay = || answer.failure.is_some() || negotiate::reads_json(&exchange.headers);
-    match result {
+    match encode(schemas, media, &text) {
         Ok(bytes) => answer::fill(exchange, &mut answer, media.name(), bytes),
         Err(Unfit::NoType) if !can_stay() => {
             let status = Status::not_acceptable(&negotiate::UNTYPED);

@@ -7,9 +7,10 @@ use crate::{
     config::{Notice, Occasion},
 };
 use fleet::{
-    Identity, Incarnation, Offer,
+    ClusterId, Identity, Incarnation, Offer,
     cluster::{Agreement, Guarantee, Wanted},
     custom::Definition,
+    member::Other,
     stored::Census,
 };
 use futures_util::future::BoxFuture;
@@ -30,8 +31,8 @@ impl Surroundings for Nothing {
         Box::pin(std::future::ready(Ok(Census::new())))
     }
 
-    fn probe(&self, _: String) -> BoxFuture<'_, Option<(Identity, Incarnation)>> {
-        Box::pin(std::future::ready(None))
+    fn probe(&self, _: String) -> BoxFuture<'_, Other> {
+        Box::pin(std::future::ready(Other::Silent))
     }
 
     fn definitions(&self) -> Vec<(GroupResource, Definition)> {
@@ -53,6 +54,8 @@ impl Surroundings for Nothing {
     fn mirrored(&self, _: &str, _: Option<&Arc<Value>>, _: Occasion) {}
 
     fn gate_opened(&self, _: &GroupResource, _: Duration) {}
+
+    fn agreed(&self, _: &GroupResource, _: Duration) {}
 
     fn fence_retried(&self, _: &GroupResource) {}
 
@@ -121,6 +124,7 @@ pub(crate) fn config(name: &str, guarantee: Guarantee) -> Config {
     Config {
         identity: Identity::new(name),
         incarnation: Incarnation::new(name),
+        fresh_cluster: ClusterId::new(name),
         release: Release::v1(36),
         emulated: Release::v1(36),
         min_compatible: Release::v1(35),

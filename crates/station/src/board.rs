@@ -17,7 +17,7 @@ use fleet::{
     record::{self, Record},
 };
 use meta::{GroupResource, StorageVersion, Value};
-use store::{Entry, Event, Key, Revision};
+use store::{Entry, Event, Key, Require, Revision};
 
 use crate::refusal::{self, Refusal};
 
@@ -33,6 +33,8 @@ pub(crate) struct Board {
     /// The same of mirrors, which have a watch of their own.
     mirrors_applied: Revision,
     pub(crate) cluster: Option<ClusterRecord>,
+    /// When that was last written.
+    modes: Revision,
     members: BTreeMap<Identity, Held<MemberRecord>>,
     /// The same without revisions, shared with whoever plans.
     live: Arc<Members>,
@@ -51,6 +53,9 @@ pub(crate) struct Board {
     pub(crate) n_agreements: u64,
     /// Grows when the members change.
     pub(crate) n_memberships: u64,
+    /// Resources on which the servers came to agree (true), no longer do (false), or which are gone (`None`), in order.
+    /// As many as there are records, at most.
+    pub(crate) verdicts: BTreeMap<GroupResource, Option<bool>>,
 }
 
 /// A record and the revisions of its key.
@@ -223,6 +228,8 @@ impl Board {
         }
         let (before, agreed) = (known.version(), known.agreement());
         *known = Known { fence, seen, own, strange };
+        let verdict = known.fence.as_ref().map(|it| it.record.is_settled());
+        self.verdicts.insert(resource.clone(), verdict);
         if known.version() != before {
             self.n_moves += 1;
         }
@@ -231,10 +238,31 @@ impl Board {
         }
     }
 
+    /// Takes in how the cluster agrees, as it was written at this revision.
+    pub(crate) fn set_cluster(&mut self, cluster: Option<ClusterRecord>, modified: Revision) {
+        if modified < self.modes {
+            return;
+        }
+        (self.cluster, self.modes) = (cluster, modified);
+        let mut fences = std::mem::take(&mut self.fences);
+        for known in fences.values_mut() {
+            known.own = known.fence.as_deref().and_then(|it| self.own_encoding(it));
+        }
+        self.fences = fences;
+    }
+
+    /// Whether writes are not fenced.
+    pub(crate) fn is_loose(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|it| it.guarantee == Guarantee::Loose)
+    }
+
+    /// Where writes are not fenced they require that this is still so: whoever sleeps until it is not must not go on.
     fn own_encoding(&self, fence: &Fence) -> Option<Encoding> {
         let (identity, incarnation) = self.me.as_ref()?;
         let guarantee = self.cluster.as_ref().map_or(Guarantee::Strict, |it| it.guarantee);
-        put::encoding(fence, identity, incarnation, guarantee)
+        let encoding = put::encoding(fence, identity, incarnation, guarantee)?;
+        let modes = (self.modes > Revision::ZERO).then(|| Require::At(keys::cluster(), self.modes));
+        Some(Encoding { fence: encoding.fence.or(modes), ..encoding })
     }
 
     /// Takes in a mirror as somebody found it at `seen`.
@@ -264,7 +292,7 @@ impl Board {
         } else if key == keys::moved().as_str() {
             self.moved = Some(entry.modified);
         } else if key == keys::cluster().as_str() {
-            self.cluster = record::read(&entry.key, &entry.value).ok();
+            self.set_cluster(record::read(&entry.key, &entry.value).ok(), entry.modified);
         } else if keys::members().contains(key) {
             self.put_member(entry);
         } else if keys::fences().contains(key) {
@@ -313,7 +341,7 @@ impl Board {
         } else if text == keys::moved().as_str() {
             self.moved = None;
         } else if text == keys::cluster().as_str() {
-            self.cluster = None;
+            self.set_cluster(None, at);
         } else if keys::members().contains(text) {
             self.strange_members.remove(key);
             self.members.retain(|identity, _| keys::member(identity) != *key);

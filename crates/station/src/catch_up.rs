@@ -12,7 +12,7 @@ use std::{
 };
 
 use fleet::keys;
-use store::ReadAt;
+use store::{ReadAt, Revision};
 use tokio::sync::Mutex;
 
 use crate::{follow, station::Inner};
@@ -26,18 +26,18 @@ pub(crate) struct Looks {
     /// Numbers arrivals and looks in the order in which they happen.
     sequence: AtomicU64,
     /// The number at which the last look began, and what came of it.
-    last: Mutex<(u64, Result<(), String>)>,
+    last: Mutex<(u64, Result<Revision, String>)>,
 }
 
 impl Default for Looks {
     fn default() -> Self {
-        Self { sequence: AtomicU64::new(1), last: Mutex::new((0, Ok(()))) }
+        Self { sequence: AtomicU64::new(1), last: Mutex::new((0, Ok(Revision::default()))) }
     }
 }
 
 impl Inner {
-    /// Returns once every member is known that had joined before the call.
-    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), String> {
+    /// Returns once every member is known that had joined before the call, with a revision read after it.
+    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<Revision, String> {
         let arrived = self.looks.sequence.fetch_add(1, Ordering::SeqCst);
         let looked = async {
             let mut last = self.looks.last.lock().await;
@@ -54,15 +54,15 @@ impl Inner {
         self.within(WITHIN, looked).await.unwrap_or_else(late)
     }
 
-    async fn look_for_members(&self) -> Result<(), String> {
+    async fn look_for_members(&self) -> Result<Revision, String> {
         let prefix = keys::members().start;
         let listed = follow::list(&self.store, prefix.as_str(), ReadAt::Latest).await;
-        let (entries, _) = listed.map_err(|it| it.to_string())?;
+        let (entries, revision) = listed.map_err(|it| it.to_string())?;
         let newest = entries.iter().map(|it| it.modified).max();
-        match newest {
+        if let Some(newest) = newest {
             // The watch brings it: it is a change of a record.
-            Some(newest) => self.reach(newest, WITHIN).await,
-            None => Ok(()),
+            self.reach(newest, WITHIN).await?;
         }
+        Ok(revision)
     }
 }

@@ -206,7 +206,9 @@ impl Inner {
             return created.checked_add(collect::ORPHAN_AGE).ok();
         }
         let key = store::Key::new(format!("{}{name}", self.config.mirrors));
-        let txn = Txn::new().require_at(&key, modified).delete(&key);
+        // A server may stand behind it by now.
+        let fence = keys::fence_of_mirror(name);
+        let txn = Txn::new().require_at(&key, modified).require_absent(&fence).delete(&key);
         if let Ok(revision) = self.store.commit(txn).await {
             self.board.write().note_mirror(name, None, revision);
             self.around().mirrored(name, None, Occasion::Collect);

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fleet::{
-    Identity, Incarnation, MemberRecord, Offer,
+    ClusterId, Identity, Incarnation, MemberRecord, Offer,
     cluster::{PROTOCOL, Wanted},
     custom::Definition,
-    member::Persisted,
+    member::{Other, Persisted},
     record::{FORMAT, Unknown},
     stored::{Allowed, Census},
 };
@@ -22,6 +22,8 @@ pub struct Config {
     pub identity: Identity,
     /// This process.
     pub incarnation: Incarnation,
+    /// What a cluster is called from now on that has no id yet.
+    pub fresh_cluster: ClusterId,
     /// What the binary is.
     pub release: Release,
     /// What it behaves as.
@@ -72,8 +74,8 @@ pub trait Surroundings: Send + Sync + 'static {
     /// How many objects are stored in which version, counted at a moment after the call.
     fn census(&self) -> BoxFuture<'_, Result<Census, String>>;
 
-    /// Who answers at the address of a peer, if that is proven to be a server of this cluster.
-    fn probe(&self, address: String) -> BoxFuture<'_, Option<(Identity, Incarnation)>>;
+    /// Who answers at the address of a peer, nobody, or something that could not be proven to be anybody.
+    fn probe(&self, address: String) -> BoxFuture<'_, Other>;
 
     /// The definitions of all custom resources, as this server knows them.
     fn definitions(&self) -> Vec<(GroupResource, Definition)>;
@@ -92,6 +94,9 @@ pub trait Surroundings: Send + Sync + 'static {
 
     /// A resource can be written now, so long after this server began to report it.
     fn gate_opened(&self, resource: &GroupResource, after: Duration);
+
+    /// The servers have come to agree on a resource, so long after they had begun to disagree or to report it.
+    fn agreed(&self, resource: &GroupResource, after: Duration);
 
     /// A put or a report met a fence that had changed.
     fn fence_retried(&self, resource: &GroupResource);
@@ -152,7 +157,7 @@ impl Occasion {
 
 impl Config {
     /// What this server records of itself.
-    pub(crate) fn member(&self, now: Timestamp) -> MemberRecord {
+    pub(crate) fn member(&self, cluster: Option<ClusterId>, now: Timestamp) -> MemberRecord {
         MemberRecord {
             format: FORMAT,
             identity: self.identity.clone(),
@@ -162,6 +167,7 @@ impl Config {
             min_compatible: self.min_compatible,
             peer_address: self.peer_address.clone(),
             protocol: PROTOCOL,
+            cluster,
             features: self.features.clone(),
             persisted: self
                 .resources

@@ -43,6 +43,7 @@ impl Inner {
             board.replace(records, mirrors, prefix, revision);
             board.is_loaded = true;
         }
+        self.measure_consensus();
         self.tick();
         Ok(revision)
     }
@@ -73,6 +74,7 @@ impl Inner {
                 },
             };
             if is_news {
+                self.measure_consensus();
                 self.tick();
             }
         }

@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use fleet::{
     FenceRecord, MemberRecord,
     agree::Facts,
-    cluster::{ClusterRecord, Guarantee},
+    cluster::ClusterRecord,
     collect,
     member::{self, Applicant, Join, JoinError, Other, Standing},
     record, stored, write,
@@ -128,7 +128,8 @@ impl Inner {
 
     /// The time as a member. `None` if there is no life after it.
     async fn spend(&self, revision: Revision, lease: LeaseId) -> Option<()> {
-        *self.began.lock() = self.clock.monotonic();
+        let now = self.clock.monotonic();
+        (*self.began.lock(), *self.met.lock()) = (now, Some(now));
         self.hear().await;
         self.set_life(Life::Member(revision));
         tracing::info!(identity = %self.config.identity, incarnation = %self.config.incarnation, "joined the cluster");
@@ -190,9 +191,13 @@ impl Inner {
                 _ = ticks.changed() => {}
                 () = &mut renewal => {
                     // An answer that does not come must not keep this server from hearing the rest.
+                    let asked = self.clock.monotonic();
                     let renewed = self.within(every, self.store.renew(lease)).await;
                     match renewed {
-                        Some(Ok(())) => self.hear().await,
+                        Some(Ok(())) => {
+                            *self.met.lock() = Some(asked);
+                            self.hear().await;
+                        }
                         Some(Err(store::LeaseError::NotFound(_))) => {
                             return match self.own_record_now().await {
                                 Ok(Standing::TakenOver(it)) => Parting::TakenOver(self.taken_over(&it)),
@@ -210,8 +215,7 @@ impl Inner {
 
     /// Where the guarantee is loose: makes sure that the watch has brought every move of a selection until now.
     async fn hear(&self) {
-        let is_loose = self.board.read().cluster.as_ref().is_some_and(|it| it.guarantee == Guarantee::Loose);
-        if !is_loose {
+        if !self.board.read().is_loose() {
             return;
         }
         let now = self.clock.monotonic();
@@ -256,16 +260,14 @@ impl Inner {
     /// Takes the steps to membership until it is reached or cannot be.
     async fn become_member(&self) -> Result<(Revision, LeaseId), NotJoined> {
         let (cluster, modes) = self.settle_modes().await?;
-        let me = self.config.member(self.clock.now());
+        let me = self.config.member(cluster.id.clone(), self.clock.now());
         let mut other = if self.config.is_exclusive { Other::Excluded } else { Other::NotAsked };
         let mut lease = None;
         loop {
             match self.next_step(&me, &other).await? {
                 (Join::Probe(address), _) => {
-                    let answer = self.within(PROBE_WITHIN, self.around().probe(address)).await.flatten();
-                    other = answer.map_or(Other::Silent, |(identity, incarnation)| {
-                        Other::Answered(identity, incarnation)
-                    });
+                    let answer = self.within(PROBE_WITHIN, self.around().probe(address)).await;
+                    other = answer.unwrap_or(Other::Silent);
                 }
                 (Join::Prune(resources), _) => {
                     for resource in resources {
@@ -292,14 +294,17 @@ impl Inner {
         me: &MemberRecord,
         other: &Other,
     ) -> Result<(Join, Option<Revision>), NotJoined> {
-        let (members, fences, taken, moved) = {
+        let (members, fences, custom, taken, moved) = {
             let board = self.board.read();
-            let fences = board.fences();
-            let built_in = fences.values().filter(|it| it.record.definition.is_none());
-            let fences: Vec<FenceRecord> = built_in.map(|it| it.record.clone()).collect();
+            let all = board.fences();
+            let (custom, built_in): (Vec<_>, Vec<_>) =
+                all.into_values().partition(|it| it.record.definition.is_some());
+            let fences: Vec<FenceRecord> = built_in.iter().map(|it| it.record.clone()).collect();
+            let custom: Vec<GroupResource> = custom.iter().map(|it| it.record.resource.clone()).collect();
             let taken = board.member(&me.identity).map(|it| (it.record.clone(), it.modified));
-            (board.members(), fences, taken, board.moved)
+            (board.members(), fences, custom, taken, board.moved)
         };
+        let defined = self.defined_elsewhere(custom).await?;
         // Counted after the fences were read: what came into use since is found by the condition on moves.
         let census = self.around().census().await.map_err(NotJoined::Failed)?;
         let decodable =
@@ -312,12 +317,27 @@ impl Inner {
             members: &members,
             fences: &fences,
             unreadable: &unreadable,
+            defined: &defined,
         };
         match member::join(&applicant) {
             Ok(how) => Ok((how, moved)),
             Err(error @ JoinError::Taken { .. }) => Err(NotJoined::Taken(error.to_string())),
             Err(error) => Err(NotJoined::Refused(error.to_string())),
         }
+    }
+
+    /// Which of these custom resources this server has built in, while their definitions are stored. Once a definition is
+    /// gone its record is collected.
+    async fn defined_elsewhere(&self, custom: Vec<GroupResource>) -> Result<Vec<GroupResource>, NotJoined> {
+        let mut defined = Vec::new();
+        for resource in custom.into_iter().filter(|it| self.config.resource(it).is_some()) {
+            let key = self.around().definition_key(&resource);
+            let found = self.store.get(&key).await.map_err(|it| NotJoined::Failed(it.to_string()))?;
+            if found.is_some() {
+                defined.push(resource);
+            }
+        }
+        Ok(defined)
     }
 
     async fn granted(&self) -> Result<LeaseId, NotJoined> {
@@ -394,12 +414,16 @@ impl Inner {
             let message = why.to_owned();
             self.around().noticed(&Notice { reason: "ServerRefused", is_warning: true, about, message });
         }
+        let asked = self.clock.monotonic();
         let renewed = match *note {
             Some(lease) => self.store.renew(lease).await.is_ok(),
             None => false,
         };
         if !renewed || is_new {
             *note = self.leave_note(why).await;
+        }
+        if note.is_some() {
+            *self.met.lock() = Some(asked);
         }
     }
 
@@ -426,6 +450,17 @@ impl Inner {
             tracing::debug!(%error, "the member record was not removed");
         }
         let _ = self.store.revoke(lease).await;
+    }
+
+    /// Orders this server out of the cluster, for this reason. Whoever stops leaves anyway, and for good.
+    pub(crate) fn withdraw(&self, why: String) {
+        self.orders.send_if_modified(|it| {
+            let stays = *it != Order::Leave;
+            if stays {
+                *it = Order::Withdraw(why);
+            }
+            stays
+        });
     }
 
     pub(crate) fn set_life(&self, life: Life) {

@@ -55,7 +55,9 @@ pub(crate) fn key(identity: &Identity) -> Key {
 
 /// The note at a key, if it is one. A note that cannot be read tells nobody anything.
 pub(crate) fn read(entry: &Entry) -> Option<Refusal> {
-    entry.key.as_str().strip_prefix("/convoy/refused/")?;
+    if !fleet::keys::refusals().contains(entry.key.as_str()) {
+        return None;
+    }
     let refusal: Refusal = fleet::record::read(&entry.key, &entry.value).ok()?;
     (key(&refusal.identity) == entry.key).then_some(refusal)
 }

@@ -19,7 +19,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use meta::GroupResource;
 use store::Require;
 
-use crate::{Resource, board::Basis, config::Occasion, fences::Setback, life::Order, station::Inner};
+use crate::{Resource, board::Basis, config::Occasion, fences::Setback, station::Inner};
 
 /// How many reports are under way at the same time.
 const MAX_ACTIVE: usize = 64;
@@ -150,7 +150,7 @@ impl Inner {
         }
         if let NotReported::Blocked(blocked @ Blocked::CannotRead { .. }) = why {
             // Others write what this server cannot read: it must not be one of them.
-            self.orders.send_replace(Order::Withdraw(blocked.to_string()));
+            self.withdraw(blocked.to_string());
         }
     }
 

@@ -8,18 +8,22 @@ use std::{
 };
 
 use fleet::{
-    Encoding, Identity, Incarnation, Members,
+    ClusterId, Encoding, Identity, Incarnation, Members,
     cluster::ClusterRecord,
     custom::{self, Definition},
     gate::{Gate, Shut},
     put::{self, Failed, Next},
+    record,
+    sender::{self, Claim, Verdict},
 };
 use meta::{GroupResource, StorageVersion};
 use parking_lot::{Mutex, RwLock};
 use store::{Entry, Revision, SharedClock, SharedStore};
 use tokio::sync::watch;
 
-use crate::{Config, Life, NotReported, Surroundings, board::Board, catch_up::Looks, life::Order};
+use crate::{
+    Config, Life, NotReported, Surroundings, board::Board, catch_up::Looks, consensus::Waits, life::Order,
+};
 
 /// How long a server that leaves waits for its record to be gone.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);
@@ -45,6 +49,9 @@ pub struct Station {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// However short the lease is, a busy machine may keep this server from the store for so long.
+const OUT_OF_TOUCH: Duration = Duration::from_secs(10);
+
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) store: SharedStore,
@@ -60,9 +67,22 @@ pub(crate) struct Inner {
     pub(crate) began: Mutex<Duration>,
     /// Until when what this server knows was shown to be all there is; asked where the guarantee is loose.
     pub(crate) heard: Mutex<Duration>,
+    /// When this server last asked the store something that was answered; unknown until it was a member once.
+    pub(crate) met: Mutex<Option<Duration>>,
     /// Looks at the members that several callers share.
     pub(crate) looks: Looks,
+    /// Since when the servers do not agree on a resource.
+    pub(crate) waits: Mutex<Waits>,
     around: OnceLock<Arc<dyn Surroundings>>,
+}
+
+/// What a task of a station is for, with its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It keeps the lease: nobody must make it wait.
+    KeepsLease(&'static str),
+    /// Anything else.
+    Plain(&'static str),
 }
 
 impl Station {
@@ -80,28 +100,30 @@ impl Station {
             errors: Mutex::default(),
             began: Mutex::default(),
             heard: Mutex::default(),
+            met: Mutex::default(),
             looks: Looks::default(),
+            waits: Mutex::default(),
             around: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Joins and takes part until told to leave. `spawn` runs a task under a name. Says whether it was not running yet.
+    /// Joins and takes part until told to leave. `spawn` runs a task in its role. Says whether it was not running yet.
     pub fn start(
         &self,
         around: Arc<dyn Surroundings>,
-        spawn: impl Fn(&'static str, futures_util::future::BoxFuture<'static, ()>),
+        spawn: impl Fn(Role, futures_util::future::BoxFuture<'static, ()>),
     ) -> bool {
         if self.inner.around.set(around).is_err() {
             return false;
         }
         let task = || Arc::clone(&self.inner);
-        spawn("fleet records", Box::pin(task().follow()));
-        spawn("membership", Box::pin(task().live()));
-        spawn("storage version reports", Box::pin(task().keep_reported()));
-        spawn("storage version mirrors", Box::pin(task().keep_mirrors()));
+        spawn(Role::Plain("fleet records"), Box::pin(task().follow()));
+        spawn(Role::KeepsLease("membership"), Box::pin(task().live()));
+        spawn(Role::Plain("storage version reports"), Box::pin(task().keep_reported()));
+        spawn(Role::Plain("storage version mirrors"), Box::pin(task().keep_mirrors()));
         if self.inner.config.collects {
-            spawn("storage version garbage collection", Box::pin(task().keep_collected()));
+            spawn(Role::Plain("storage version garbage collection"), Box::pin(task().keep_collected()));
         }
         true
     }
@@ -124,6 +146,18 @@ impl Station {
     /// How the cluster agrees, once that is known.
     pub fn cluster(&self) -> Option<ClusterRecord> {
         self.inner.board.read().cluster.clone()
+    }
+
+    /// Which cluster this is, once that is known.
+    pub fn cluster_id(&self) -> Option<ClusterId> {
+        self.inner.board.read().cluster.as_ref().and_then(|it| it.id.clone())
+    }
+
+    /// Whether another server that handed a request on is a member of this cluster, as far as is known.
+    pub fn judge(&self, sender: &Identity, claim: &Claim<'_>) -> Verdict {
+        let board = self.inner.board.read();
+        let own = board.cluster.as_ref().and_then(|it| it.id.as_ref());
+        sender::judge(claim, own, board.member(sender).map(|it| &it.record))
     }
 
     /// Where it is in its life.
@@ -171,6 +205,14 @@ impl Station {
         self.inner.is_member()
     }
 
+    /// For how long the store has answered nothing, if that is longer than three leases and than ten seconds: the others have done without this
+    /// server for a while, and what it knows may be out of date.
+    pub fn out_of_touch(&self) -> Option<Duration> {
+        let met = (*self.inner.met.lock())?;
+        let silent = self.inner.clock.monotonic().saturating_sub(met);
+        (silent > (self.inner.config.lease * 3).max(OUT_OF_TOUCH)).then_some(silent)
+    }
+
     /// Changes with everything that could be decided anew.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.ticks.subscribe()
@@ -211,7 +253,7 @@ impl Station {
         let own = self.inner.board.read().own(resource).cloned();
         match own.filter(|_| self.inner.is_member()) {
             // No store compares it with the selection, so that it must not be an old one.
-            Some(own) if own.fence.is_none() && !self.inner.has_heard() => {
+            Some(_) if self.inner.board.read().is_loose() && !self.inner.has_heard() => {
                 let last_error = Some("it is not known whether another version was selected".to_owned());
                 Err(Shut::Pending { resource: resource.clone(), last_error })
             }
@@ -260,6 +302,9 @@ impl Station {
         seen: Revision,
     ) -> Result<(), Shut> {
         self.inner.around().fence_retried(resource);
+        if current.is_some_and(|it| self.inner.note_modes(it)) {
+            return Ok(());
+        }
         let fence = {
             let mut board = self.inner.board.write();
             board.note_fence(resource, current, seen);
@@ -320,6 +365,15 @@ impl Station {
         self.inner.board.read().fence(resource)
     }
 
+    /// The same by the store itself, at a moment after the call.
+    pub async fn fence_now(
+        &self,
+        resource: &GroupResource,
+    ) -> Result<Option<Arc<fleet::fence::Fence>>, String> {
+        self.inner.read_again(resource).await.map_err(|it| it.to_string())?;
+        Ok(self.fence(resource))
+    }
+
     /// Grows whenever [`Station::version`] changes for some resource.
     pub fn moves(&self) -> u64 {
         self.inner.board.read().n_moves
@@ -351,7 +405,7 @@ impl Station {
     }
 
     /// Returns once every member is known that had joined before the call, or says why that cannot be told.
-    pub async fn catch_up(&self) -> Result<(), String> {
+    pub async fn catch_up(&self) -> Result<Revision, String> {
         self.inner.catch_up().await
     }
 
@@ -390,6 +444,17 @@ impl Inner {
 
     pub(crate) fn is_member(&self) -> bool {
         matches!(*self.life.borrow(), Life::Member(_))
+    }
+
+    /// Takes in how the cluster agrees by now, if that is what a put without a fence failed on. Says whether it is.
+    fn note_modes(&self, found: &Entry) -> bool {
+        if found.key != fleet::keys::cluster() {
+            return false;
+        }
+        let cluster = record::read(&found.key, &found.value).ok();
+        self.board.write().set_cluster(cluster, found.modified);
+        self.tick();
+        true
     }
 
     /// Something may be decided anew.

@@ -55,6 +55,9 @@ pub struct ClusterView {
     pub guarantee: String,
     /// The newest protocol in use.
     pub protocol: u32,
+    /// Which cluster this is: new at every restore. `None` as long as only servers of 0.1.0 have used the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// One member.
@@ -212,6 +215,7 @@ pub fn view_of(
             agreement: it.agreement.to_string(),
             guarantee: it.guarantee.to_string(),
             protocol: it.protocol,
+            id: it.id.as_ref().map(ToString::to_string),
         }),
         members: members.iter().map(|it| member(it, members)).collect(),
         refused: Vec::new(),

@@ -14,7 +14,7 @@ const VALUE: usize = 1024;
 async fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "./throughput-data".into());
     let clock = SystemClock::shared();
-    let store = EmbeddedStore::open(Path::new(&directory), Options::new(clock.clone()))?;
+    let store = EmbeddedStore::open_or_make(Path::new(&directory), Options::new(clock.clone()))?;
     let mut times = Vec::new();
     for n in 0..1000 {
         let start = clock.monotonic();
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     store.close().await;
     drop(store);
     let start = clock.monotonic();
-    let store = EmbeddedStore::open(Path::new(&directory), Options::new(clock.clone()))?;
+    let store = EmbeddedStore::open_or_make(Path::new(&directory), Options::new(clock.clone()))?;
     println!("open: {:?}", clock.monotonic() - start);
     store.close().await;
     Ok(())

@@ -5,6 +5,8 @@
 //!   never damages the one before.
 //! - After any error of the engine nothing is written any more. Reads go on: the files are opened a second
 //!   time, with whatever the engine wants to write during its recovery kept in memory (`disk/overlay.rs`).
+//! - If there was no space and nothing else, writing goes on once everything was read again and found to be what was
+//!   acknowledged ([`Disk::recover`]).
 
 mod overlay;
 
@@ -12,17 +14,19 @@ use std::{
     fs::File,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use parking_lot::{Mutex, RwLock};
 use redb::{
     Builder, Database, DatabaseError, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
-    StorageBackend, TableDefinition, WriteTransaction,
+    TableDefinition, WriteTransaction,
 };
 use store::{LeaseId, Revision};
 
-use crate::record::{Damage, Location, Meta, Record, RecordView, Tally, decode_lease, encode_lease};
+use crate::{
+    record::{Damage, LeaseRecord, Location, Meta, Record, RecordView, Tally},
+    volume::Volume,
+};
 use overlay::Overlay;
 
 const LOG: TableDefinition<'_, &[u8; 12], &[u8]> = TableDefinition::new("log");
@@ -36,6 +40,7 @@ const COUNTERS: &str = "counters";
 pub(crate) struct Disk {
     path: PathBuf,
     cache_bytes: usize,
+    pub(crate) volume: Volume,
     /// Nothing once closed, or when not even reading works any more.
     database: RwLock<Option<Database>>,
     /// Why nothing is written any more.
@@ -58,7 +63,8 @@ const MAKER_CACHE: usize = 16 << 20;
 pub(crate) struct Write {
     pub(crate) records: Vec<Record>,
     pub(crate) removals: Vec<Location>,
-    pub(crate) granted: Vec<(LeaseId, Duration)>,
+    /// New leases, and those whose time begins again.
+    pub(crate) granted: Vec<(LeaseId, LeaseRecord)>,
     pub(crate) ended: Vec<LeaseId>,
     pub(crate) revision: Revision,
     pub(crate) compacted: Revision,
@@ -70,8 +76,8 @@ pub(crate) struct Write {
 pub(crate) enum WriteError {
     /// The engine failed before the commit began: nothing happened.
     Unattempted(String),
-    /// The engine failed during the commit: it may be on disk.
-    Unknown(String),
+    /// The engine failed during the commit: it may be on disk, and then the tally is this one.
+    Unknown(String, Tally),
 }
 
 /// Why something cannot be read.
@@ -85,6 +91,23 @@ pub(crate) enum DiskError {
     Inconsistent(String),
     #[error("the store is closed")]
     Closed,
+}
+
+impl DiskError {
+    /// For people: what is damaged stays so, and what to do about it is said.
+    pub(crate) fn advice(&self) -> String {
+        match self {
+            Self::Engine(redb::Error::Corrupted(_))
+            | Self::Damage(Damage::Bytes { .. })
+            | Self::Inconsistent(_) => damaged(&self.to_string()),
+            Self::Engine(_) | Self::Damage(_) | Self::Closed => self.to_string(),
+        }
+    }
+}
+
+/// What is said of a store that is not what was written.
+pub(crate) fn damaged(what: &str) -> String {
+    format!("the store is damaged: {what}; restore a snapshot into an empty directory")
 }
 
 /// Consecutive records.
@@ -121,12 +144,14 @@ impl Disk {
         path: &Path,
         cache_bytes: usize,
         lock: File,
-        backend: impl StorageBackend,
+        file: File,
+        volume: Volume,
     ) -> Result<Self, DatabaseError> {
-        let database = Builder::new().set_cache_size(cache_bytes).create_with_backend(backend)?;
+        let database = volume.open(file, cache_bytes)?;
         Ok(Self {
             path: path.to_owned(),
             cache_bytes,
+            volume,
             database: RwLock::new(Some(database)),
             failure: Mutex::new(None),
             lock: Mutex::new(Some(lock)),
@@ -136,47 +161,30 @@ impl Disk {
     /// Reads everything once: all records in order, then all leases. Checks that none is missing.
     pub(crate) fn load(
         &self,
-        mut record: impl FnMut(&Meta, &RecordView<'_>),
-        mut lease: impl FnMut(&Meta, LeaseId, Duration),
+        record: impl FnMut(&Meta, &RecordView<'_>),
+        lease: impl FnMut(&Meta, LeaseId, LeaseRecord),
     ) -> Result<Meta, DiskError> {
-        let transaction = self.begin_read()?;
-        let meta = read_meta(&transaction)?;
-        let mut tally = Tally::default();
-        let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
-        for row in log.iter().map_err(redb::Error::from)? {
-            let (location, bytes) = row.map_err(redb::Error::from)?;
-            let location = Location::from_key(location.value());
-            tally.add(bytes.value());
-            record(&meta, &RecordView::decode(location, bytes.value())?);
-        }
-        let leases = transaction.open_table(LEASES).map_err(redb::Error::from)?;
-        for row in leases.iter().map_err(redb::Error::from)? {
-            let (id, bytes) = row.map_err(redb::Error::from)?;
-            let id = LeaseId(id.value());
-            tally.add(bytes.value());
-            lease(&meta, id, decode_lease(id, bytes.value())?);
-        }
-        if tally != meta.tally {
-            let (found, expected) = (tally.count, meta.tally.count);
-            let text =
-                format!("the store should hold {expected} records, but {found} were found or some differ");
-            return Err(DiskError::Inconsistent(text));
-        }
-        Ok(meta)
+        load(&self.begin_read()?, record, lease)
     }
 
-    /// Gives space back to the file system if most of the file is unused. Only while nobody reads.
-    pub(crate) fn shrink_if_mostly_empty(&self, n_live_bytes: u64) -> Result<(), DiskError> {
-        const WORTHWHILE: u64 = 256 << 20;
-        let size = std::fs::metadata(&self.path).map_err(redb::Error::Io)?.len();
-        if size < WORTHWHILE || size / 4 < n_live_bytes {
-            return Ok(());
+    /// How large the file is.
+    pub(crate) fn size(&self) -> Result<u64, DiskError> {
+        Ok(std::fs::metadata(&self.path).map_err(redb::Error::Io)?.len())
+    }
+
+    /// Gives space back to the file system; says whether it could. It cannot while somebody reads. Whoever wants to read
+    /// meanwhile waits.
+    pub(crate) fn shrink(&self) -> Result<bool, DiskError> {
+        let mut database = self.database.write();
+        if self.failure().is_some() {
+            return Ok(false);
         }
-        tracing::info!(size, n_live_bytes, "shrinking the store's file");
-        if let Some(database) = self.database.write().as_mut() {
-            database.compact().map_err(redb::Error::from)?;
+        let database = database.as_mut().ok_or(DiskError::Closed)?;
+        match database.compact() {
+            Ok(_) => Ok(true),
+            Err(redb::CompactionError::TransactionInProgress) => Ok(false),
+            Err(error) => Err(redb::Error::from(error).into()),
         }
-        Ok(())
     }
 
     /// Writes and fsyncs; the tally is brought up to date if that worked.
@@ -188,7 +196,7 @@ impl Disk {
                 Ok(())
             }
             Err(error) => {
-                let (WriteError::Unattempted(why) | WriteError::Unknown(why)) = &error;
+                let (WriteError::Unattempted(why) | WriteError::Unknown(why, _)) = &error;
                 self.fail(why);
                 Err(error)
             }
@@ -205,7 +213,7 @@ impl Disk {
         let database = database.as_ref().ok_or_else(|| unattempted(DiskError::Closed))?;
         let transaction = begin(database).map_err(unattempted)?;
         let tally = fill(&transaction, write, tally).map_err(unattempted)?;
-        transaction.commit().map_err(|error| WriteError::Unknown(error.to_string()))?;
+        transaction.commit().map_err(|error| WriteError::Unknown(error.to_string(), tally))?;
         Ok(tally)
     }
 
@@ -236,6 +244,39 @@ impl Disk {
         let overlay = Overlay::over(File::open(&self.path)?)?;
         let database = Builder::new().set_cache_size(self.cache_bytes).create_with_backend(overlay)?;
         Ok(database)
+    }
+
+    /// Whether writing may go on one day without a restart.
+    pub(crate) fn is_recoverable(&self) -> bool {
+        self.failure().is_some() && self.volume.was_only_full()
+    }
+
+    /// Opens the files for writing again after there was no space. Everything is read, and must be what was acknowledged
+    /// (`before`) or that and the commit that failed (`after`); then a commit must succeed. Says which of the two it is.
+    pub(crate) fn recover(&self, before: &Meta, after: Option<&Meta>) -> Result<Meta, DiskError> {
+        if !self.is_recoverable() {
+            return Err(DiskError::Inconsistent("only a restart can help".into()));
+        }
+        let file = File::options().read(true).write(true).open(&self.path).map_err(redb::Error::Io)?;
+        let database = self.volume.open(file, self.cache_bytes).map_err(redb::Error::from)?;
+        let transaction = database.begin_read().map_err(redb::Error::from)?;
+        let found = load(&transaction, |_, _| {}, |_, _, _| {})?;
+        drop(transaction);
+        if found != *before && Some(&found) != after {
+            let text = format!("it is at revision {}, which is not what was written", found.revision);
+            return Err(DiskError::Inconsistent(text));
+        }
+        let trial = begin(&database)?;
+        trial
+            .open_table(META)
+            .map_err(redb::Error::from)?
+            .insert(COUNTERS, found.encode().as_slice())
+            .map_err(redb::Error::from)?;
+        trial.commit().map_err(redb::Error::from)?;
+        *self.database.write() = Some(database);
+        *self.failure.lock() = None;
+        tracing::info!(path = %self.path.display(), "the disk takes writes again; everything that was acknowledged is there");
+        Ok(found)
     }
 
     /// The state that is on disk now.
@@ -333,10 +374,15 @@ fn missing(location: Location) -> DiskError {
     DiskError::Inconsistent(format!("change {position} of revision {revision} is missing"))
 }
 
-/// Creates a file, or empties it, for this user only: it holds secrets.
+/// Creates a file for this user only: it holds secrets. What has the name goes first, so that nobody's link is followed
+/// and nobody's file is written to.
 pub(crate) fn create_private(path: &Path) -> std::io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(true);
+    options.read(true).write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
@@ -345,6 +391,36 @@ pub(crate) fn create_private(path: &Path) -> std::io::Result<File> {
 /// Makes renames and new files in a directory durable.
 pub(crate) fn sync_directory(directory: &Path) -> std::io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+/// Reads everything once, and checks that nothing is missing.
+fn load(
+    transaction: &ReadTransaction,
+    mut record: impl FnMut(&Meta, &RecordView<'_>),
+    mut lease: impl FnMut(&Meta, LeaseId, LeaseRecord),
+) -> Result<Meta, DiskError> {
+    let meta = read_meta(transaction)?;
+    let mut tally = Tally::default();
+    let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
+    for row in log.iter().map_err(redb::Error::from)? {
+        let (location, bytes) = row.map_err(redb::Error::from)?;
+        let location = Location::from_key(location.value());
+        tally.add(bytes.value());
+        record(&meta, &RecordView::decode(location, bytes.value())?);
+    }
+    let leases = transaction.open_table(LEASES).map_err(redb::Error::from)?;
+    for row in leases.iter().map_err(redb::Error::from)? {
+        let (id, bytes) = row.map_err(redb::Error::from)?;
+        let id = LeaseId(id.value());
+        tally.add(bytes.value());
+        lease(&meta, id, LeaseRecord::decode(id, bytes.value())?);
+    }
+    if tally != meta.tally {
+        let (found, expected) = (tally.count, meta.tally.count);
+        let text = format!("the store should hold {expected} records, but {found} were found or some differ");
+        return Err(DiskError::Inconsistent(text));
+    }
+    Ok(meta)
 }
 
 fn begin(database: &Database) -> Result<WriteTransaction, DiskError> {
@@ -368,10 +444,12 @@ fn fill(transaction: &WriteTransaction, write: &Write, mut tally: Tally) -> Resu
     }
     drop(log);
     let mut leases = transaction.open_table(LEASES).map_err(redb::Error::from)?;
-    for (lease, ttl) in &write.granted {
-        let bytes = encode_lease(*lease, *ttl);
+    for (lease, record) in &write.granted {
+        let bytes = record.encode(*lease);
         tally.add(&bytes);
-        leases.insert(lease.0, bytes.as_slice()).map_err(redb::Error::from)?;
+        if let Some(before) = leases.insert(lease.0, bytes.as_slice()).map_err(redb::Error::from)? {
+            tally.remove(before.value());
+        }
     }
     for lease in &write.ended {
         if let Some(bytes) = leases.remove(lease.0).map_err(redb::Error::from)? {

@@ -19,14 +19,16 @@ mod plan;
 mod recent;
 mod record;
 mod snapshot;
+mod space;
 mod state;
 mod store;
 #[cfg(test)]
 mod tests;
+mod volume;
 mod watch;
 mod writer;
 
 pub use fault::DiskFaults;
 pub use open::OpenError;
-pub use snapshot::{DEFAULT_RAISE, SnapshotError, SnapshotReport, restore};
+pub use snapshot::{Carry, SnapshotError, SnapshotReport, restore, verify};
 pub use store::{EmbeddedStore, Health, Options};

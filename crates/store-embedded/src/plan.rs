@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use store::{Change, CommitError, Entry, Event, Key, LeaseError, LeaseId, Require, Revision, Txn};
 
-use crate::{recent::Changes, state::State};
+use crate::{recent::Changes, record::LeaseRecord, state::State};
 
 /// The largest transaction, keys and values together.
 const MAX_TXN_BYTES: usize = 32 << 20;
@@ -23,7 +23,9 @@ pub(crate) trait Values {
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) changes: Vec<Changes>,
-    pub(crate) granted: Vec<(LeaseId, Duration)>,
+    pub(crate) granted: Vec<(LeaseId, LeaseRecord)>,
+    /// Leases whose time begins again.
+    pub(crate) renewed: Vec<(LeaseId, LeaseRecord)>,
     pub(crate) ended: Vec<LeaseId>,
     pub(crate) compact: Option<Revision>,
     /// What keys hold after `changes`; nothing for removed ones.
@@ -33,7 +35,11 @@ pub(crate) struct Plan {
 impl Plan {
     /// Whether there is nothing to write.
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.granted.is_empty() && self.ended.is_empty() && self.compact.is_none()
+        self.changes.is_empty()
+            && self.granted.is_empty()
+            && self.renewed.is_empty()
+            && self.ended.is_empty()
+            && self.compact.is_none()
     }
 
     /// The newest revision once the plan is carried out.
@@ -60,11 +66,19 @@ impl Plan {
         Ok(self.change(state, txn.changes))
     }
 
-    pub(crate) fn grant(&mut self, state: &State, ttl: Duration) -> LeaseId {
+    /// A new lease; `now` is in milliseconds since 1970.
+    pub(crate) fn grant(&mut self, state: &State, ttl: Duration, now: i64) -> LeaseId {
         let last = self.granted.last().map_or(state.last_lease(), |(it, _)| it.0);
         let lease = LeaseId(last + 1);
-        self.granted.push((lease, ttl));
+        self.granted.push((lease, LeaseRecord::new(ttl, now)));
         lease
+    }
+
+    /// Starts the time of a lease again.
+    pub(crate) fn renew(&mut self, state: &State, lease: LeaseId, now: i64) -> Result<(), LeaseError> {
+        let record = state.lease(lease)?;
+        self.renewed.push((lease, LeaseRecord::new(record.ttl, now)));
+        Ok(())
     }
 
     /// Ends a lease. The plan must hold no changes of other requests: they might move keys of the lease.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | log key | revision u64 big-endian, position in the revision u32 big-endian |
 //! | log record | crc u32 (of log key and the rest), kind u8 (0 removed, 1 put), created u64, lease i64 (0 none), key length u32, key, value |
-//! | lease | crc u32 (of id and the rest), ttl in milliseconds u64 |
+//! | lease | crc u32 (of id and the rest), ttl in milliseconds u64, when its time began in milliseconds since 1970 i64 |
 //! | meta | format u32, crc u32 (of the rest), revision u64, compacted u64, last lease i64, count u64, sum u64 |
 
 use std::time::Duration;
@@ -41,6 +41,14 @@ pub(crate) struct RecordView<'a> {
     pub(crate) created: Revision,
     pub(crate) lease: Option<LeaseId>,
     pub(crate) value: Option<&'a [u8]>,
+}
+
+/// A lease as it lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseRecord {
+    pub(crate) ttl: Duration,
+    /// When its time began, in milliseconds since 1970; not known of leases that 0.1.0 wrote.
+    pub(crate) since: Option<i64>,
 }
 
 /// The counters of the store, rewritten by every commit.
@@ -126,7 +134,7 @@ impl Record {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let key = self.key.as_str();
         let value = self.value.as_deref().unwrap_or_default();
-        let mut bytes = Vec::with_capacity(25 + key.len() + value.len());
+        let mut bytes = Vec::with_capacity(length(key, value.len()));
         bytes.put_u32_le(0);
         bytes.put_u8(u8::from(self.value.is_some()));
         bytes.put_u64_le(self.created.get());
@@ -174,18 +182,61 @@ impl<'a> RecordView<'a> {
     }
 }
 
-/// A lease record.
-pub(crate) fn encode_lease(lease: LeaseId, ttl: Duration) -> Vec<u8> {
-    let mut bytes = vec![0; 4];
-    bytes.put_u64_le(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-    seal(&lease.0.to_le_bytes(), bytes)
+/// Leases of at most this length begin anew when the store is opened: they are kept alive by renewals, which are not
+/// written to disk. Of longer ones every renewal is.
+const SHORT_LEASE: Duration = Duration::from_secs(60);
+
+impl LeaseRecord {
+    /// A lease whose time begins at `now`, in milliseconds since 1970.
+    pub(crate) fn new(ttl: Duration, now: i64) -> Self {
+        Self { ttl, since: Some(now) }
+    }
+
+    /// Whether its time goes on while nobody has the store open.
+    pub(crate) fn is_long(&self) -> bool {
+        self.ttl > SHORT_LEASE
+    }
+
+    /// How much of its time is left at `now`. A clock that was set back never makes it longer than it was granted for.
+    pub(crate) fn remaining(&self, now: i64) -> Duration {
+        let since = self.since.filter(|_| self.is_long());
+        let passed = since.and_then(|it| u64::try_from(now.saturating_sub(it)).ok()).unwrap_or(0);
+        self.ttl.saturating_sub(Duration::from_millis(passed))
+    }
+
+    pub(crate) fn encode(&self, lease: LeaseId) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        bytes.put_u64_le(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX));
+        if let Some(since) = self.since {
+            bytes.put_i64_le(since);
+        }
+        seal(&lease.0.to_le_bytes(), bytes)
+    }
+
+    /// Also reads what 0.1.0 wrote: the TTL alone.
+    pub(crate) fn decode(lease: LeaseId, bytes: &[u8]) -> Result<Self, Damage> {
+        let damage = || Damage::of(format!("the record of lease {}", lease.0));
+        let mut rest = unseal(&lease.0.to_le_bytes(), bytes).ok_or_else(damage)?;
+        let ttl = Duration::from_millis(rest.try_get_u64_le().map_err(|_| damage())?);
+        Ok(Self { ttl, since: rest.try_get_i64_le().ok() })
+    }
 }
 
-/// The TTL in a lease record.
-pub(crate) fn decode_lease(lease: LeaseId, bytes: &[u8]) -> Result<Duration, Damage> {
-    let mut rest = unseal(&lease.0.to_le_bytes(), bytes).unwrap_or_default();
-    let millis = rest.try_get_u64_le().map_err(|_| Damage::of(format!("the record of lease {}", lease.0)))?;
-    Ok(Duration::from_millis(millis))
+/// How long the record of a key and its value is.
+pub(crate) fn length(key: &str, n_value: usize) -> usize {
+    HEAD + key.len() + n_value
+}
+
+/// CRC, kind, when it was created, lease, length of the key.
+const HEAD: usize = 25;
+
+/// About how much of the file a record of this length takes: small ones share pages, larger ones have some of their own,
+/// as many as a power of two.
+pub(crate) fn cost(length: usize) -> u64 {
+    const OF_TREE: usize = 64;
+    const OWN_PAGES: usize = 2048;
+    let bytes = if length > OWN_PAGES { (length + OF_TREE).next_power_of_two() } else { length + OF_TREE };
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The CRC at the front of a sealed record.
@@ -311,6 +362,22 @@ mod tests {
         bytes[0] = 2;
         assert_eq!(Meta::decode(&bytes), Err(Damage::Format { found: 2 }));
         assert!(Meta::decode(&bytes[..3]).is_err());
+    }
+
+    #[test]
+    fn a_lease_comes_back_with_what_is_left_of_its_time() {
+        let (id, hour) = (LeaseId(3), Duration::from_secs(3600));
+        let lease = LeaseRecord::new(hour, 1_000);
+        assert_eq!(LeaseRecord::decode(id, &lease.encode(id)), Ok(lease));
+        assert_eq!(lease.remaining(1_000 + 600_000), hour - Duration::from_secs(600));
+        assert_eq!(lease.remaining(10_000_000_000), Duration::ZERO);
+        assert_eq!(lease.remaining(-5), hour, "the clock was set back");
+        let short = LeaseRecord::new(Duration::from_secs(10), 1_000);
+        assert_eq!(short.remaining(1_000_000), short.ttl);
+        let of_old = LeaseRecord { ttl: hour, since: None };
+        assert_eq!(LeaseRecord::decode(id, &of_old.encode(id)), Ok(of_old));
+        assert_eq!(of_old.remaining(10_000_000_000), hour);
+        assert!(LeaseRecord::decode(LeaseId(4), &lease.encode(id)).is_err());
     }
 
     #[test]

@@ -16,23 +16,24 @@ use std::{
     io::{self, BufReader, BufWriter, Read, Write as _},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
-use bytes::{Buf, BufMut};
-use store::{Key, LeaseId, Range, Revision};
+use bytes::{Buf, BufMut, Bytes};
+use store::{Clock, Key, LeaseId, Range, Revision};
 
 use crate::{
     EmbeddedStore, OpenError,
     disk::{DiskError, Write, create_private, sync_directory},
     open,
-    record::{FORMAT, Location, RecordView, decode_lease, encode_lease, seal, unseal},
+    record::{FORMAT, LeaseRecord, Location, Record, RecordView, seal, unseal},
     store::Inner,
 };
 
-/// By how much a restore raises the revision unless told otherwise: more than any store commits between a
-/// snapshot and its loss, so nobody sees a revision twice.
-pub const DEFAULT_RAISE: u64 = 1_000_000_000;
+/// By how much a restore raises the revision at least: more than any store commits between a snapshot and its loss.
+const LEAST_RAISE: u64 = 1_000_000_000;
+
+/// The greatest revision of a new store: clients and etcd count in signed 64-bit numbers.
+const GREATEST: u64 = i64::MAX.unsigned_abs();
 
 const MAGIC: &[u8; 16] = b"convoy snapshot\n";
 const LEASE: u8 = 1;
@@ -79,6 +80,9 @@ pub enum SnapshotError {
         /// What was found.
         what: String,
     },
+    /// Whoever asked for it has gone.
+    #[error("nobody wants the snapshot any more")]
+    Unwanted,
     /// A restore needs a directory of its own.
     #[error("the directory {} is not empty: restore into a new one", .directory.display())]
     NotEmpty {
@@ -94,19 +98,84 @@ impl EmbeddedStore {
     /// Writes the newest state to a file while the store goes on. The file is complete or not there; if it
     /// existed it is replaced.
     pub async fn snapshot(&self, path: &Path) -> Result<SnapshotReport, SnapshotError> {
-        let pin = Pin::new(Arc::clone(self.inner()));
         let path = path.to_owned();
-        let task = tokio::task::spawn_blocking(move || save(&pin, &path));
+        self.pinned(move |pin| save(pin, &path)).await
+    }
+
+    /// The same into a file that need not have a name; `path` is what errors call it. Stops before it is complete once
+    /// nobody wants it, as `is_wanted` says.
+    pub async fn snapshot_into(
+        &self,
+        file: File,
+        path: &Path,
+        is_wanted: impl Fn() -> bool + Send + 'static,
+    ) -> Result<SnapshotReport, SnapshotError> {
+        let path = path.to_owned();
+        self.pinned(move |pin| write_into(pin, file, &path, &is_wanted).map(|(report, _)| report)).await
+    }
+
+    async fn pinned(
+        &self,
+        write: impl FnOnce(&Pin) -> Result<SnapshotReport, SnapshotError> + Send + 'static,
+    ) -> Result<SnapshotReport, SnapshotError> {
+        let pin = Pin::new(Arc::clone(self.inner()));
+        let task = tokio::task::spawn_blocking(move || write(&pin));
         let result = task.await.unwrap_or_else(|error| Err(SnapshotError::Unreadable(error.to_string())));
         self.nudge().await;
         result
     }
 }
 
-/// Makes a store in an empty or new directory from a snapshot. The new store's revision is `raise_by` greater
-/// than the snapshot's and everything before it counts as compacted, so that no client mistakes the restored
-/// past for what it saw later.
-pub fn restore(snapshot: &Path, directory: &Path, raise_by: u64) -> Result<SnapshotReport, SnapshotError> {
+/// What becomes of an entry of a snapshot in the store that is made from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carry {
+    /// It stays as it is.
+    AsIs,
+    /// It gets another value, at the revision of the new store.
+    Replaced(Bytes),
+    /// It is left out.
+    Dropped,
+}
+
+/// The revision of a store that is made now from a snapshot of this revision; nothing if there is none so great.
+///
+/// It is the number of microseconds since 1970, and at least [`LEAST_RAISE`] more than the snapshot's. No store commits
+/// more often than once a microsecond, so that a store's revision is never ahead of that number: whatever was restored
+/// before, from this snapshot or another one, has not reached the new store's first revision. JavaScript counts exactly up
+/// to 2^53, which is the year 2255.
+fn raised(revision: Revision, clock: &dyn Clock) -> Option<Revision> {
+    let by_the_clock = u64::try_from(clock.now().as_microsecond()).unwrap_or(0);
+    let raised = revision.get().checked_add(LEAST_RAISE)?.max(by_the_clock);
+    (raised <= GREATEST).then(|| Revision::new(raised))
+}
+
+/// Reads a snapshot from its first byte to its last and checks everything that can be checked without a store.
+pub fn verify(snapshot: &Path) -> Result<SnapshotReport, SnapshotError> {
+    let damaged = |what: String| SnapshotError::Damaged { path: snapshot.to_owned(), what };
+    let mut frames = Frames::open(snapshot)?;
+    let (revision, _) = frames.header().map_err(damaged)?;
+    let mut n_entries = 0;
+    loop {
+        let mut write = Write::default();
+        let is_end = frames.fill(&mut write).map_err(damaged)?;
+        n_entries += u64::try_from(write.records.len()).unwrap_or(0);
+        if is_end {
+            return Ok(SnapshotReport { revision, n_entries });
+        }
+    }
+}
+
+/// Makes a store in an empty or new directory from a snapshot. `carry` is asked what becomes of each entry; it fails for a
+/// snapshot that must not be restored.
+///
+/// The new store's revision is greater than that of any store of the same history, and everything before it counts as
+/// compacted, so that no client mistakes the restored past for what it saw later. Leases have their whole time again.
+pub fn restore(
+    snapshot: &Path,
+    directory: &Path,
+    clock: &dyn Clock,
+    mut carry: impl FnMut(&Key, &Bytes) -> Result<Carry, String>,
+) -> Result<SnapshotReport, SnapshotError> {
     let damaged = |what: &str| SnapshotError::Damaged { path: snapshot.to_owned(), what: what.to_owned() };
     let io = |path: &Path| {
         let path = path.to_owned();
@@ -116,13 +185,14 @@ pub fn restore(snapshot: &Path, directory: &Path, raise_by: u64) -> Result<Snaps
     if std::fs::read_dir(directory).map_err(io(directory))?.next().is_some() {
         return Err(SnapshotError::NotEmpty { directory: directory.to_owned() });
     }
-    let file = File::open(snapshot).map_err(io(snapshot))?;
-    let mut frames = Frames { reader: BufReader::new(file), n_frames: 0, leases: BTreeSet::new() };
+    let mut frames = Frames::open(snapshot)?;
     let (revision, last_lease) = frames.header().map_err(|it| damaged(&it))?;
-    let raised = revision.get().checked_add(raise_by).map(Revision::new);
-    let revision = raised.ok_or_else(|| damaged("its revision cannot be raised that far"))?;
+    let revision =
+        raised(revision, clock).ok_or_else(|| damaged("its revision is too great to be raised"))?;
+    let now = clock.now().as_millisecond();
     let _lock = open::lock(directory)?;
     let mut n_entries = 0;
+    let mut n_replaced = 0;
     let mut damage = None;
     let made = open::make(directory, open::RESTORING, |maker| {
         loop {
@@ -130,6 +200,16 @@ pub fn restore(snapshot: &Path, directory: &Path, raise_by: u64) -> Result<Snaps
             let is_end = frames
                 .fill(&mut write)
                 .map_err(|what| DiskError::Inconsistent(damage.insert(what).clone()))?;
+            for (_, lease) in &mut write.granted {
+                *lease = LeaseRecord::new(lease.ttl, now);
+            }
+            let records = std::mem::take(&mut write.records);
+            for record in records {
+                let carried = carried(record, revision, &mut n_replaced, &mut carry);
+                write
+                    .records
+                    .extend(carried.map_err(|what| DiskError::Inconsistent(damage.insert(what).clone()))?);
+            }
             n_entries += u64::try_from(write.records.len()).unwrap_or(0);
             maker.write(&write)?;
             if is_end {
@@ -144,12 +224,32 @@ pub fn restore(snapshot: &Path, directory: &Path, raise_by: u64) -> Result<Snaps
     Ok(SnapshotReport { revision, n_entries })
 }
 
+/// An entry as `carry` wants it in the new store.
+fn carried(
+    record: Record,
+    revision: Revision,
+    n_replaced: &mut u32,
+    carry: &mut impl FnMut(&Key, &Bytes) -> Result<Carry, String>,
+) -> Result<Option<Record>, String> {
+    let value = record.value.clone().unwrap_or_default();
+    Ok(match carry(&record.key, &value)? {
+        Carry::AsIs => Some(record),
+        Carry::Dropped => None,
+        Carry::Replaced(value) => {
+            // At a revision that no entry of the snapshot has.
+            let location = Location { revision, position: *n_replaced };
+            *n_replaced += 1;
+            Some(Record { location, value: Some(value), ..record })
+        }
+    })
+}
+
 /// Keeps the store from sweeping what a snapshot still has to read.
 struct Pin {
     inner: Arc<Inner>,
     revision: Revision,
     last_lease: i64,
-    leases: Vec<(LeaseId, Duration)>,
+    leases: Vec<(LeaseId, LeaseRecord)>,
 }
 
 impl Pin {
@@ -169,20 +269,19 @@ impl Drop for Pin {
 }
 
 fn save(pin: &Pin, path: &Path) -> Result<SnapshotReport, SnapshotError> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".unfinished");
-    let unfinished = PathBuf::from(unfinished);
     let io = |source| SnapshotError::Io { path: path.to_owned(), source };
+    // A name that nobody can guess, and put something else there.
+    let name = path.file_name().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
+    let unfinished =
+        path.with_file_name(format!(".{}.{:032x}", name.to_string_lossy(), rand::random::<u128>()));
     let written = (|| {
-        let mut output =
-            Output { writer: BufWriter::new(create_private(&unfinished).map_err(io)?), n_frames: 0 };
-        let n_entries = write_all(pin, &mut output, path)?;
-        let file = output.writer.into_inner().map_err(|error| io(error.into_error()))?;
+        let file = create_private(&unfinished).map_err(io)?;
+        let (report, file) = write_into(pin, file, path, &|| true)?;
         file.sync_all().map_err(io)?;
         std::fs::rename(&unfinished, path).map_err(io)?;
         let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
         sync_directory(directory).map_err(io)?;
-        Ok(SnapshotReport { revision: pin.revision, n_entries })
+        Ok(report)
     })();
     if written.is_err() {
         // What is left is useless; if it cannot be removed either, the error says enough.
@@ -191,17 +290,41 @@ fn save(pin: &Pin, path: &Path) -> Result<SnapshotReport, SnapshotError> {
     written
 }
 
-fn write_all(pin: &Pin, output: &mut Output, path: &Path) -> Result<u64, SnapshotError> {
+/// Writes everything, and hands the file back.
+fn write_into(
+    pin: &Pin,
+    file: File,
+    path: &Path,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<(SnapshotReport, File), SnapshotError> {
+    let mut output = Output { writer: BufWriter::new(file), n_frames: 0 };
+    let n_entries = write_all(pin, &mut output, path, is_wanted)?;
+    let file = output
+        .writer
+        .into_inner()
+        .map_err(|error| SnapshotError::Io { path: path.to_owned(), source: error.into_error() })?;
+    Ok((SnapshotReport { revision: pin.revision, n_entries }, file))
+}
+
+fn write_all(
+    pin: &Pin,
+    output: &mut Output,
+    path: &Path,
+    is_wanted: &dyn Fn() -> bool,
+) -> Result<u64, SnapshotError> {
     let io = |source| SnapshotError::Io { path: path.to_owned(), source };
     output.header(pin.revision, pin.last_lease).map_err(io)?;
-    for (lease, ttl) in &pin.leases {
+    for (lease, record) in &pin.leases {
         let mut body = lease.0.to_le_bytes().to_vec();
-        body.extend(encode_lease(*lease, *ttl));
+        body.extend(record.encode(*lease));
         output.frame(LEASE, &body).map_err(io)?;
     }
     let mut after = None;
     let mut n_entries = 0;
     loop {
+        if !is_wanted() {
+            return Err(SnapshotError::Unwanted);
+        }
         let page = pin.inner.read(|| read_page(pin, after.as_ref()));
         let page = page.map_err(|error| SnapshotError::Unreadable(error.to_string()))?;
         for record in &page {
@@ -220,7 +343,7 @@ fn write_all(pin: &Pin, output: &mut Output, path: &Path) -> Result<u64, Snapsho
     Ok(n_entries)
 }
 
-fn read_page(pin: &Pin, after: Option<&Key>) -> Result<Vec<crate::record::Record>, DiskError> {
+fn read_page(pin: &Pin, after: Option<&Key>) -> Result<Vec<Record>, DiskError> {
     let everything = Range { start: Key::from(""), end: Key::from(char::MAX.to_string()) };
     let rest = after.map_or(everything.clone(), |it| everything.after(it));
     let (locations, reader) = {
@@ -268,6 +391,11 @@ struct Frames {
 }
 
 impl Frames {
+    fn open(path: &Path) -> Result<Self, SnapshotError> {
+        let file = File::open(path).map_err(|source| SnapshotError::Io { path: path.to_owned(), source })?;
+        Ok(Self { reader: BufReader::new(file), n_frames: 0, leases: BTreeSet::new() })
+    }
+
     fn header(&mut self) -> Result<(Revision, i64), String> {
         let magic = self.take(MAGIC.len())?;
         if magic != MAGIC {
@@ -318,7 +446,7 @@ impl Frames {
     fn lease(&mut self, body: &[u8], write: &mut Write) -> Result<(), String> {
         let (id, body) = body.split_first_chunk().ok_or("a lease is damaged")?;
         let lease = LeaseId(i64::from_le_bytes(*id));
-        write.granted.push((lease, decode_lease(lease, body).map_err(|it| it.to_string())?));
+        write.granted.push((lease, LeaseRecord::decode(lease, body).map_err(|it| it.to_string())?));
         self.leases.insert(lease);
         Ok(())
     }

@@ -13,7 +13,7 @@ use store::{Event, Key, LeaseError, LeaseId, Range, ReadAt, ReadError, Revision,
 
 use crate::{
     recent::{Changes, Recent},
-    record::{Location, Meta, RecordView},
+    record::{self, LeaseRecord, Location, Meta, RecordView},
 };
 
 /// What the store knows without reading the disk.
@@ -24,6 +24,8 @@ pub(crate) struct State {
     recent: Recent,
     leases: BTreeMap<LeaseId, Lease>,
     last_lease: i64,
+    /// What all versions take together.
+    used: u64,
     /// Readers that walk a past state page by page; while there are any, nothing is swept.
     pub(crate) n_pins: usize,
 }
@@ -38,10 +40,18 @@ pub(crate) struct Version {
     pub(crate) is_removal: bool,
     pub(crate) created: Revision,
     pub(crate) lease: Option<LeaseId>,
+    /// How long its record is.
+    length: u32,
+}
+
+impl Version {
+    pub(crate) fn length(&self) -> usize {
+        usize::try_from(self.length).unwrap_or(usize::MAX)
+    }
 }
 
 struct Lease {
-    ttl: Duration,
+    record: LeaseRecord,
     deadline: Duration,
     keys: BTreeSet<Key>,
     /// Its removal is being written; it cannot be renewed any more.
@@ -77,17 +87,21 @@ impl State {
             recent: Recent::starting_at(meta.revision, recent_bytes),
             leases: BTreeMap::new(),
             last_lease: meta.last_lease,
+            used: 0,
             n_pins: 0,
         }
     }
 
     /// Takes in a record while the store is opened, in the order of the log.
     pub(crate) fn load(&mut self, record: &RecordView<'_>) {
+        let length = record::length(record.key, record.value.map_or(0, <[u8]>::len));
+        self.used = self.used.saturating_add(record::cost(length));
         let version = Version {
             location: record.location,
             is_removal: record.value.is_none(),
             created: record.created,
             lease: record.lease,
+            length: u32::try_from(length).unwrap_or(u32::MAX),
         };
         match self.keys.get_mut(record.key) {
             Some(versions) => versions.push(version),
@@ -97,9 +111,18 @@ impl State {
         }
     }
 
-    /// Takes in a lease while the store is opened; its time starts anew.
-    pub(crate) fn load_lease(&mut self, lease: LeaseId, ttl: Duration, now: Duration) {
-        self.grant(lease, ttl, now);
+    /// Takes in a lease while the store is opened, with so much of its time left.
+    pub(crate) fn load_lease(
+        &mut self,
+        lease: LeaseId,
+        record: LeaseRecord,
+        now: Duration,
+        remaining: Duration,
+    ) {
+        self.grant(lease, record, now);
+        if let Some(lease) = self.leases.get_mut(&lease) {
+            lease.deadline = now.saturating_add(remaining);
+        }
     }
 
     /// Connects keys with their leases once everything is loaded. Returns false if a lease is missing.
@@ -121,12 +144,23 @@ impl State {
         self.compacted
     }
 
+    /// About how much of the file all versions take.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
     pub(crate) fn last_lease(&self) -> i64 {
         self.last_lease
     }
 
-    pub(crate) fn leases(&self) -> impl Iterator<Item = (LeaseId, Duration)> {
-        self.leases.iter().map(|(id, lease)| (*id, lease.ttl))
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (LeaseId, LeaseRecord)> {
+        self.leases.iter().map(|(id, lease)| (*id, lease.record))
+    }
+
+    /// A lease that has not ended.
+    pub(crate) fn lease(&self, lease: LeaseId) -> Result<LeaseRecord, LeaseError> {
+        let found = self.leases.get(&lease).filter(|it| !it.is_ending);
+        found.map(|it| it.record).ok_or(LeaseError::NotFound(lease))
     }
 
     /// The newest version of a key that exists.
@@ -221,10 +255,16 @@ impl State {
             lease.keys.remove(key);
         }
         let location = Location { revision: event.revision(), position };
+        let n_value = if let Event::Put(it) = event { it.value.len() } else { 0 };
+        let n_bytes = record::length(key.as_str(), n_value);
+        self.used = self.used.saturating_add(record::cost(n_bytes));
+        let length = u32::try_from(n_bytes).unwrap_or(u32::MAX);
         let version = match event {
-            Event::Put(it) => Version { location, is_removal: false, created: it.created, lease: it.lease },
+            Event::Put(it) => {
+                Version { location, is_removal: false, created: it.created, lease: it.lease, length }
+            }
             Event::Delete(_, revision) => {
-                Version { location, is_removal: true, created: *revision, lease: None }
+                Version { location, is_removal: true, created: *revision, lease: None, length }
             }
         };
         if let Some(lease) = version.lease.and_then(|it| self.leases.get_mut(&it)) {
@@ -233,16 +273,23 @@ impl State {
         self.keys.entry(key.clone()).or_default().push(version);
     }
 
-    pub(crate) fn grant(&mut self, lease: LeaseId, ttl: Duration, now: Duration) {
+    /// Takes in a lease that is on disk now: a new one, or one whose time begins again.
+    pub(crate) fn grant(&mut self, lease: LeaseId, record: LeaseRecord, now: Duration) {
         self.last_lease = self.last_lease.max(lease.0);
-        let deadline = now.saturating_add(ttl);
-        self.leases.insert(lease, Lease { ttl, deadline, keys: BTreeSet::new(), is_ending: false });
+        let deadline = now.saturating_add(record.ttl);
+        match self.leases.get_mut(&lease) {
+            Some(known) => (known.record, known.deadline) = (record, deadline),
+            None => {
+                let keys = BTreeSet::new();
+                self.leases.insert(lease, Lease { record, deadline, keys, is_ending: false });
+            }
+        }
     }
 
     pub(crate) fn renew(&mut self, lease: LeaseId, now: Duration) -> Result<(), LeaseError> {
         let found = self.leases.get_mut(&lease).filter(|it| !it.is_ending);
         let found = found.ok_or(LeaseError::NotFound(lease))?;
-        found.deadline = now.saturating_add(found.ttl);
+        found.deadline = now.saturating_add(found.record.ttl);
         Ok(())
     }
 
@@ -256,6 +303,13 @@ impl State {
         let found = found.ok_or(LeaseError::NotFound(lease))?;
         found.is_ending = true;
         Ok(found.keys.iter().cloned().collect())
+    }
+
+    /// Its removal was not written after all.
+    pub(crate) fn cancel_end(&mut self, lease: LeaseId) {
+        if let Some(lease) = self.leases.get_mut(&lease) {
+            lease.is_ending = false;
+        }
     }
 
     pub(crate) fn end(&mut self, lease: LeaseId) {
@@ -284,7 +338,7 @@ impl State {
         n_keys: usize,
         n_versions: usize,
     ) -> (Vec<Location>, Option<Key>) {
-        let compacted = self.compacted;
+        let (compacted, mut freed) = (self.compacted, 0_u64);
         let start = from.map_or(Bound::Unbounded, |it| Bound::Included(it.as_str()));
         let mut dropped = Vec::new();
         let mut empty = Vec::new();
@@ -302,7 +356,10 @@ impl State {
                 None => 0,
             };
             if n_useless > 0 {
-                dropped.extend(versions.drain(..n_useless).map(|it| it.location));
+                for version in versions.drain(..n_useless) {
+                    freed = freed.saturating_add(record::cost(version.length()));
+                    dropped.push(version.location);
+                }
                 versions.shrink_to_fit();
             }
             if versions.is_empty() {
@@ -312,6 +369,7 @@ impl State {
         for key in &empty {
             self.keys.remove(key);
         }
+        self.used = self.used.saturating_sub(freed);
         (dropped, next)
     }
 }

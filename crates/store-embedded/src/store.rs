@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    fs::File,
     ops::ControlFlow,
     path::Path,
     sync::{
@@ -14,7 +13,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, RwLock};
-use redb::{DatabaseError, StorageBackend, backends::FileBackend};
+use redb::backends::FileBackend;
 use store::{
     CommitError, Entry, Events, Key, LeaseError, LeaseId, Leases, Page, Place, Portion, Range, ReadAt,
     ReadError, Revision, SharedClock, Store, Txn, WatchError,
@@ -22,12 +21,14 @@ use store::{
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::{
-    disk::{Disk, DiskError, Reader},
-    fault::{DiskFaults, Disturbed},
+    disk::{self, Disk, DiskError, Reader},
+    fault::DiskFaults,
     housekeeping,
-    open::{self, OpenError},
+    open::{self, IfMissing, OpenError},
     record::Record,
+    space::{Alarm, Limits},
     state::State,
+    volume::{self, Volume},
     writer::{self, Request},
 };
 
@@ -49,17 +50,34 @@ pub struct Options {
     pub cache_bytes: usize,
     /// How much of the latest changes is kept in memory for watchers; who falls behind reads the disk.
     pub recent_bytes: usize,
+    /// How much may be stored, old versions included; no limit if not given. Beyond it only removals are written.
+    pub quota_bytes: Option<u64>,
+    /// How much of the disk is kept for removals when it is full; zero keeps nothing and looks after nothing.
+    pub reserve_bytes: u64,
+    /// Prefixes of keys that are written although there is no space, because a server cannot do without them.
+    pub essential: Vec<String>,
+    /// A file of at least this size that is mostly empty is made smaller, also while the store is open.
+    pub shrink_bytes: u64,
 }
 
 impl Options {
-    /// Five minutes of history, 64 MiB of cache, 16 MiB of latest changes.
+    /// Five minutes of history, 64 MiB of cache, 16 MiB of latest changes, no quota, 16 MiB kept for removals.
     pub fn new(clock: SharedClock) -> Self {
         Self {
             clock,
             compaction_interval: Some(Duration::from_secs(300)),
             cache_bytes: 64 << 20,
             recent_bytes: 16 << 20,
+            quota_bytes: None,
+            reserve_bytes: 16 << 20,
+            essential: Vec::new(),
+            shrink_bytes: 256 << 20,
         }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let Self { quota_bytes: quota, reserve_bytes: reserve, essential, .. } = self.clone();
+        Limits { quota, reserve, essential }
     }
 }
 
@@ -68,47 +86,64 @@ impl Options {
 pub enum Health {
     /// Reads and writes work.
     Writable,
+    /// Reads and removals work; there is no space for more. It ends by itself.
+    Full(String),
     /// Nothing is written any more; the reason is for people. Restart once the disk works again.
     ReadOnly(String),
 }
 
 impl EmbeddedStore {
-    /// Opens a directory, making an empty store in it if it has none. Must be called inside a Tokio runtime.
+    /// Opens the store in a directory; it is an error if there is none, and then nothing is changed there. Must be called
+    /// inside a Tokio runtime.
     pub fn open(directory: &Path, options: Options) -> Result<Self, OpenError> {
-        Self::open_on(directory, options, FileBackend::new)
+        let volume = Volume::new(FileBackend::new, volume::disk_of(directory));
+        Self::open_on(directory, options, IfMissing::Refuse, volume)
     }
 
-    /// The same on a disk that a test can fill and slow down.
+    /// The same, but makes the directory and an empty store in it if there is none: only for who may start a cluster.
+    pub fn open_or_make(directory: &Path, options: Options) -> Result<Self, OpenError> {
+        let volume = Volume::new(FileBackend::new, volume::disk_of(directory));
+        Self::open_on(directory, options, IfMissing::Make, volume)
+    }
+
+    /// Opens or makes a store on a disk that a test can fill and slow down.
     pub fn open_with_faults(
         directory: &Path,
         options: Options,
         faults: &DiskFaults,
     ) -> Result<Self, OpenError> {
-        let faults = faults.clone();
-        Self::open_on(directory, options, |file| Disturbed::new(file, faults))
+        Self::open_on(directory, options, IfMissing::Make, faults.volume())
     }
 
-    /// Opens a directory whose file is reached through `backend`.
-    pub(crate) fn open_on<B: StorageBackend>(
+    /// Opens a directory on a disk.
+    pub(crate) fn open_on(
         directory: &Path,
         options: Options,
-        backend: impl FnOnce(File) -> Result<B, DatabaseError>,
+        if_missing: IfMissing,
+        volume: Volume,
     ) -> Result<Self, OpenError> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| OpenError::NoRuntime)?;
-        let opened = open::open(directory, &options, backend)?;
+        let opened = open::open(directory, &options, if_missing, volume)?;
+        let room = writer::Room {
+            space: opened.space,
+            keep_after: Duration::ZERO,
+            reserve_bytes: options.reserve_bytes,
+            shrink_bytes: options.shrink_bytes,
+        };
         let inner = Arc::new(Inner {
             changed: watch::Sender::new(opened.state.revision()),
             state: RwLock::new(opened.state),
             disk: opened.disk,
+            alarm: Mutex::new(room.space.alarm()),
             clock: options.clock,
             leases_changed: Notify::new(),
             closed: AtomicBool::new(false),
         });
         let (requests, receiver) = mpsc::channel(writer::QUEUE);
-        let thread = writer::start(Arc::clone(&inner), receiver, opened.tally)
+        let thread = writer::start(Arc::clone(&inner), receiver, opened.tally, room)
             .map_err(|source| OpenError::Io { path: directory.to_owned(), source })?;
         let shared = Arc::new(Shared { requests, inner, thread: Mutex::new(Some(thread)) });
-        runtime.spawn(housekeeping::run(Arc::downgrade(&shared), options.compaction_interval));
+        runtime.spawn(housekeeping::keep_running(Arc::downgrade(&shared), options.compaction_interval));
         Ok(Self { shared })
     }
 
@@ -119,6 +154,9 @@ impl EmbeddedStore {
         }
         if self.shared.inner.is_closed() {
             return Health::ReadOnly("the store is closed".into());
+        }
+        if let Some(alarm) = *self.shared.inner.alarm.lock() {
+            return Health::Full(alarm.to_string());
         }
         Health::Writable
     }
@@ -159,7 +197,11 @@ impl EmbeddedStore {
         let result = tokio::task::spawn_blocking(move || inner.read(|| read(&inner))).await;
         match result {
             Ok(Ok(result)) => result,
-            Ok(Err(error)) => Err(ReadError::Unavailable(error.to_string())),
+            Ok(Err(error)) => Err(ReadError::Unavailable(error.advice())),
+            // The engine checks what it reads, but not everywhere: some damage ends in a panic.
+            Err(error) if error.is_panic() => {
+                Err(ReadError::Unavailable(disk::damaged("its structure makes no sense")))
+            }
             Err(error) => Err(ReadError::Unavailable(error.to_string())),
         }
     }
@@ -260,6 +302,14 @@ impl Leases for EmbeddedStore {
         if inner.is_closed() {
             return Err(Unasked::Closed.of_lease());
         }
+        let record = inner.state.read().lease(lease)?;
+        if record.is_long() {
+            // Its time goes on while nobody has the store open, so that the disk must know when it began.
+            return self
+                .ask(|answer| Request::Renew(lease, answer))
+                .await
+                .unwrap_or_else(|it| Err(it.of_lease()));
+        }
         let now = inner.clock.monotonic();
         inner.state.write().renew(lease, now)
     }
@@ -293,6 +343,8 @@ impl Drop for Shared {
 pub(crate) struct Inner {
     pub(crate) state: RwLock<State>,
     pub(crate) disk: Disk,
+    /// Why only removals are written.
+    pub(crate) alarm: Mutex<Option<Alarm>>,
     pub(crate) clock: SharedClock,
     /// Tells watchers to look again.
     pub(crate) changed: watch::Sender<Revision>,
@@ -318,7 +370,7 @@ impl Inner {
     pub(crate) fn read<T>(&self, read: impl Fn() -> Result<T, DiskError>) -> Result<T, DiskError> {
         match read() {
             Err(DiskError::Engine(error)) => {
-                self.disk.fail(&error.to_string());
+                self.disk.fail(&DiskError::Engine(error).advice());
                 read()
             }
             other => other,

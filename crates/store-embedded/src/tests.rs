@@ -1,6 +1,7 @@
 //! Disks that fail and power that goes: nothing acknowledged is lost, nothing unacknowledged is shown.
 
 mod faulty;
+mod full;
 
 use std::{path::Path, time::Duration};
 
@@ -9,7 +10,12 @@ use futures_util::StreamExt;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use store::{CommitError, Key, Leases, ManualClock, Range, ReadAt, Revision, Store, Txn};
 
-use crate::{EmbeddedStore, Health, OpenError, Options, restore};
+use crate::{
+    Carry, DiskFaults, EmbeddedStore, Health, OpenError, Options,
+    open::IfMissing,
+    restore,
+    volume::{Volume, disk_of},
+};
 use faulty::{Faulty, Kind};
 
 const N_TASKS: usize = 4;
@@ -25,12 +31,16 @@ fn open_faulty(
     kind: Kind,
     fails_at: u64,
 ) -> (Result<EmbeddedStore, OpenError>, Option<Faulty>) {
-    let mut faulty = None;
-    let store = EmbeddedStore::open_on(directory, options(), |file| {
-        let backend = Faulty::new(file, kind, fails_at);
-        faulty = Some(backend.clone());
-        Ok(backend)
-    });
+    // The same faults, however often it is opened.
+    let faulty = std::sync::Arc::new(std::sync::Mutex::new(None::<Faulty>));
+    let made = std::sync::Arc::clone(&faulty);
+    let backend = move |file| {
+        let mut made = made.lock().unwrap();
+        Ok(made.get_or_insert_with(|| Faulty::new(file, kind, fails_at)).clone())
+    };
+    let volume = Volume::new(backend, disk_of(directory));
+    let store = EmbeddedStore::open_on(directory, options(), IfMissing::Make, volume);
+    let faulty = faulty.lock().unwrap().clone();
     (store, faulty)
 }
 
@@ -147,7 +157,7 @@ async fn check_read_only(
     let file = directory.join("snapshot");
     store.snapshot(&file).await.unwrap();
     let copy = tempfile::tempdir().unwrap();
-    let report = restore(&file, copy.path(), 0).unwrap();
+    let report = restore(&file, copy.path(), &*options().clock, |_, _| Ok(Carry::AsIs)).unwrap();
     assert_eq!(report.n_entries, u64::try_from(page.entries.len()).unwrap());
 }
 
@@ -159,7 +169,7 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged() {
         let fails_at = random.random_range(1..300);
         let context = format!("round {round} of {rounds}, power fails at operation {fails_at}");
         let directory = tempfile::tempdir().unwrap();
-        EmbeddedStore::open(directory.path(), options()).unwrap().close().await;
+        EmbeddedStore::open_or_make(directory.path(), options()).unwrap().close().await;
         let (store, faulty) = open_faulty(directory.path(), Kind::Power, fails_at);
         let results = match store {
             Ok(store) => run_until_it_fails(&store).await,
@@ -180,7 +190,8 @@ async fn a_power_cut_loses_nothing_that_was_acknowledged() {
 #[tokio::test]
 async fn a_damaged_record_that_is_found_late_is_reported_and_not_served() {
     let directory = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(directory.path(), Options { cache_bytes: 0, ..options() }).unwrap();
+    let store =
+        EmbeddedStore::open_or_make(directory.path(), Options { cache_bytes: 0, ..options() }).unwrap();
     let value = Bytes::from(vec![b'x'; 20_000]);
     store.commit(Txn::new().put(&key(0), value)).await.unwrap();
     store.commit(Txn::new().put(&key(1), Bytes::from_static(b"1"))).await.unwrap();
@@ -191,7 +202,8 @@ async fn a_damaged_record_that_is_found_late_is_reported_and_not_served() {
     std::os::unix::fs::FileExt::write_all_at(&file, b"y", u64::try_from(position + 50).unwrap()).unwrap();
     let result = store.get(&key(0)).await;
     assert!(
-        matches!(&result, Err(store::ReadError::Unavailable(why)) if why.contains("damaged")),
+        matches!(&result, Err(store::ReadError::Unavailable(why))
+            if why.contains("is damaged") && why.ends_with("; restore a snapshot into an empty directory")),
         "{result:?}"
     );
     assert_eq!(number_of(&store).await, "1");

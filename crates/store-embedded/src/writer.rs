@@ -4,7 +4,9 @@
 //! # Guarantees
 //! - Nothing is visible or answered, not even a refusal, before everything it was decided on is on disk.
 //! - After a failure of the disk nothing is attempted: what was under way ends as unavailable, the rest as
-//!   read-only.
+//!   read-only. A disk that was only full is tried again (`writer/full.rs`).
+
+mod full;
 
 use std::{
     ops::ControlFlow,
@@ -21,6 +23,7 @@ use crate::{
     disk::{Write, WriteError},
     plan::{self, Plan, Values},
     record::{Location, Record, Tally},
+    space::Space,
     state::State,
     store::Inner,
 };
@@ -40,12 +43,16 @@ const SWEEP_VERSIONS: usize = 512;
 pub(crate) enum Request {
     Commit(Txn, oneshot::Sender<Result<Revision, CommitError>>),
     Grant(Duration, oneshot::Sender<Result<LeaseId, LeaseError>>),
+    /// Starts the time of a long lease again.
+    Renew(LeaseId, oneshot::Sender<Result<(), LeaseError>>),
     Revoke(LeaseId, oneshot::Sender<Result<(), LeaseError>>),
     Compact(Revision, oneshot::Sender<Result<(), CommitError>>),
     /// End the leases whose time is over.
     Expire(oneshot::Sender<()>),
     /// Look again whether there is something to sweep.
     Sweep,
+    /// Look again whether there is space.
+    Look,
     Stop,
 }
 
@@ -54,6 +61,24 @@ pub(crate) struct Writer {
     requests: mpsc::Receiver<Request>,
     tally: Tally,
     sweep: Sweep,
+    room: Room,
+    /// What the index has dropped and the disk has not, because a commit failed.
+    unswept: Vec<Location>,
+    /// What may be on disk although its commit failed.
+    in_doubt: Option<full::InDoubt>,
+    /// When the file was last made smaller.
+    shrunk: Duration,
+    /// When a disk without space was last tried again.
+    tried: Duration,
+}
+
+/// How much there may be, and is.
+pub(crate) struct Room {
+    pub(crate) space: Space,
+    pub(crate) reserve_bytes: u64,
+    /// When the reserve may be made again, after that has failed.
+    pub(crate) keep_after: Duration,
+    pub(crate) shrink_bytes: u64,
 }
 
 enum Sweep {
@@ -66,6 +91,7 @@ enum Sweep {
 enum Answer {
     Commit(oneshot::Sender<Result<Revision, CommitError>>, Result<Revision, CommitError>),
     Grant(oneshot::Sender<Result<LeaseId, LeaseError>>, LeaseId),
+    Renew(oneshot::Sender<Result<(), LeaseError>>, Result<(), LeaseError>),
     Revoke(oneshot::Sender<Result<(), LeaseError>>, Result<(), LeaseError>),
     Compact(oneshot::Sender<Result<(), CommitError>>, Result<(), CommitError>),
 }
@@ -75,6 +101,8 @@ enum Answer {
 struct Work {
     plan: Plan,
     answers: Vec<Answer>,
+    /// About how much of the file it takes.
+    cost: u64,
 }
 
 /// Starts the writer. It ends after [`Request::Stop`] or when all senders are gone.
@@ -82,9 +110,13 @@ pub(crate) fn start(
     inner: Arc<Inner>,
     requests: mpsc::Receiver<Request>,
     tally: Tally,
+    room: Room,
 ) -> std::io::Result<JoinHandle<()>> {
+    let (shrunk, tried) = (inner.clock.monotonic(), inner.clock.monotonic());
     // What was compacted before the last stop may not be swept yet.
-    let writer = Writer { inner, requests, tally, sweep: Sweep::From(None) };
+    let (unswept, in_doubt) = (Vec::new(), None);
+    let writer =
+        Writer { inner, requests, tally, sweep: Sweep::From(None), room, unswept, in_doubt, shrunk, tried };
     std::thread::Builder::new().name("store-writer".into()).spawn(move || writer.run())
 }
 
@@ -138,6 +170,7 @@ impl Writer {
     }
 
     fn serve(&mut self, batch: Vec<Request>) -> ControlFlow<()> {
+        self.look();
         let mut work = Work::default();
         let mut requests = batch.into_iter();
         while let Some(request) = requests.next() {
@@ -151,12 +184,22 @@ impl Writer {
                 // Nothing is attempted after a failure; only the end is still possible.
                 request if let Some(why) = &failure => refuse(request, why),
                 Request::Commit(txn, answer) => {
+                    if let Err(why) = self.admit(&txn, &mut work) {
+                        drop(answer.send(Err(CommitError::ReadOnly(why))));
+                        continue;
+                    }
                     let result = work.plan.commit(&self.inner.state.read(), &FromDisk(&self.inner), txn);
                     work.answers.push(Answer::Commit(answer, result));
                 }
                 Request::Grant(ttl, answer) => {
-                    let lease = work.plan.grant(&self.inner.state.read(), ttl);
+                    let now = self.inner.clock.now().as_millisecond();
+                    let lease = work.plan.grant(&self.inner.state.read(), ttl, now);
                     work.answers.push(Answer::Grant(answer, lease));
+                }
+                Request::Renew(lease, answer) => {
+                    let now = self.inner.clock.now().as_millisecond();
+                    let result = work.plan.renew(&self.inner.state.read(), lease, now);
+                    work.answers.push(Answer::Renew(answer, result));
                 }
                 Request::Revoke(lease, answer) => {
                     self.flush(&mut work);
@@ -172,10 +215,11 @@ impl Writer {
                     let result = work.plan.compact(&self.inner.state.read(), before);
                     work.answers.push(Answer::Compact(answer, result));
                 }
-                Request::Sweep => {}
+                Request::Sweep | Request::Look => {}
             }
         }
         self.flush(&mut work);
+        self.shrink_if_mostly_empty();
         ControlFlow::Continue(())
     }
 
@@ -191,8 +235,9 @@ impl Writer {
 
     /// Writes what is planned, makes it visible and answers.
     fn flush(&mut self, work: &mut Work) {
-        let Work { plan, answers } = std::mem::take(work);
-        let removals = if self.can_sweep() { self.sweep_some() } else { Vec::new() };
+        let Work { plan, answers, cost: _ } = std::mem::take(work);
+        let mut removals = if self.can_sweep() { self.sweep_some() } else { Vec::new() };
+        removals.append(&mut self.unswept);
         if plan.is_empty() && removals.is_empty() {
             answers.into_iter().for_each(Answer::send);
             return;
@@ -206,7 +251,7 @@ impl Writer {
                 self.apply(plan);
                 answers.into_iter().for_each(Answer::send);
             }
-            Err(error) => answers.into_iter().for_each(|it| it.fail(&error)),
+            Err(error) => self.failed(&error, write, plan, answers),
         }
     }
 
@@ -218,7 +263,7 @@ impl Writer {
         Write {
             records: records.collect(),
             removals,
-            granted: plan.granted.clone(),
+            granted: [plan.granted.as_slice(), plan.renewed.as_slice()].concat(),
             ended: plan.ended.clone(),
             revision: plan.revision(&state),
             compacted: plan.compact.unwrap_or(state.compacted()),
@@ -230,8 +275,8 @@ impl Writer {
         let now = self.inner.clock.monotonic();
         let mut state = self.inner.state.write();
         let leases_changed = !plan.granted.is_empty();
-        for (lease, ttl) in plan.granted {
-            state.grant(lease, ttl, now);
+        for (lease, record) in plan.granted.into_iter().chain(plan.renewed) {
+            state.grant(lease, record, now);
         }
         for changes in plan.changes {
             state.apply(changes);
@@ -268,7 +313,7 @@ impl Answer {
         match self {
             Answer::Commit(answer, result) => drop(answer.send(result)),
             Answer::Grant(answer, lease) => drop(answer.send(Ok(lease))),
-            Answer::Revoke(answer, result) => drop(answer.send(result)),
+            Answer::Renew(answer, result) | Answer::Revoke(answer, result) => drop(answer.send(result)),
             Answer::Compact(answer, result) => drop(answer.send(result)),
         }
     }
@@ -277,13 +322,13 @@ impl Answer {
     fn fail(self, error: &WriteError) {
         let (why, commit) = match error {
             WriteError::Unattempted(why) => (why, CommitError::ReadOnly(why.clone())),
-            WriteError::Unknown(why) => (why, CommitError::Unavailable(why.clone())),
+            WriteError::Unknown(why, _) => (why, CommitError::Unavailable(why.clone())),
         };
         let lease = LeaseError::Unavailable(why.clone());
         match self {
             Answer::Commit(answer, _) => drop(answer.send(Err(commit))),
             Answer::Grant(answer, _) => drop(answer.send(Err(lease))),
-            Answer::Revoke(answer, _) => drop(answer.send(Err(lease))),
+            Answer::Renew(answer, _) | Answer::Revoke(answer, _) => drop(answer.send(Err(lease))),
             Answer::Compact(answer, _) => drop(answer.send(Err(commit))),
         }
     }
@@ -294,9 +339,11 @@ fn refuse(request: Request, why: &str) {
     match request {
         Request::Commit(_, answer) => drop(answer.send(Err(CommitError::ReadOnly(why.to_owned())))),
         Request::Grant(_, answer) => drop(answer.send(Err(LeaseError::Unavailable(why.to_owned())))),
-        Request::Revoke(_, answer) => drop(answer.send(Err(LeaseError::Unavailable(why.to_owned())))),
+        Request::Renew(_, answer) | Request::Revoke(_, answer) => {
+            drop(answer.send(Err(LeaseError::Unavailable(why.to_owned()))))
+        }
         Request::Compact(_, answer) => drop(answer.send(Err(CommitError::ReadOnly(why.to_owned())))),
-        Request::Expire(_) | Request::Sweep | Request::Stop => {}
+        Request::Expire(_) | Request::Sweep | Request::Look | Request::Stop => {}
     }
 }
 

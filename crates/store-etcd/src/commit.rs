@@ -1,12 +1,16 @@
 //! Writes: one transaction is one transaction of etcd. The failure branch reads every required key, so that
-//! an unmet requirement comes with what is there.
+//! an unmet requirement comes with what is there. What becomes of a write without an answer is in `settle.rs`.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use store::{Change, CommitError, Entry, LeaseId, Require, Revision, Txn};
 
 use crate::{
     client::{MAX_ANSWER, request},
     convert::{entry, number, revision},
     failure::{Failure, Harm, Refusal},
+    history::{Found, Known},
     layout::Layout,
     proto::{
         CompactionRequest, CompactionResponse, Compare, DeleteRangeRequest, PutRequest, RangeRequest,
@@ -16,6 +20,7 @@ use crate::{
         request_op::Request as Op,
         response_op::Response as Done,
     },
+    settle::Settled,
     store::Inner,
 };
 
@@ -24,38 +29,147 @@ const MAX_OPS: usize = 128;
 /// No key was ever written at this revision.
 const NEVER: i64 = -1;
 
+/// How long an answer is waited for before it is looked whether etcd answers at all.
+const DOUBT_AFTER: Duration = Duration::from_secs(1);
+
+/// How long an answer is waited for after etcd was found to answer others: what stands in line is not hung.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// How long it may take at least to find out what became of a write, however little time is left.
+const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What one try led to.
+enum Tried {
+    Answered(Result<Revision, CommitError>),
+    /// It did not happen and cannot happen any more.
+    Withdrawn,
+    /// It was sent under a term that had ended, or a server has started since.
+    Outdated,
+}
+
 impl Inner {
     pub(crate) async fn commit(&self, txn: Txn) -> Result<Revision, CommitError> {
-        let ask = plan(&self.layout, &txn)?;
+        let give_up = self.client.clock.monotonic() + self.client.request_timeout;
+        loop {
+            let again = match self.try_commit(&txn, give_up).await? {
+                Tried::Answered(answer) => return answer,
+                Tried::Withdrawn => "a write that got no answer was withdrawn",
+                Tried::Outdated => "a write was refused because others were withdrawn",
+            };
+            if self.client.clock.monotonic() >= give_up {
+                return Err(CommitError::ReadOnly(format!("etcd did not answer in time: {again}")));
+            }
+            tracing::debug!("{again}, and is sent again");
+        }
+    }
+
+    async fn try_commit(&self, txn: &Txn, give_up: Duration) -> Result<Tried, CommitError> {
+        let term = self.term.load(std::sync::atomic::Ordering::Acquire);
+        let mut ask = plan(self, txn, term)?;
+        let known = self.history.guard(&self.layout, &mut ask);
         let ask = &ask;
         let call = |channel| async move {
             KvClient::new(channel).max_decoding_message_size(MAX_ANSWER).txn(request(ask.clone())).await
         };
-        let answer: Result<TxnResponse, Failure> = self.client.call(Harm::Possible, call).await;
-        let answer = match answer {
-            Ok(answer) => answer,
+        let sent = self.client.guard.newest();
+        // What changes nothing may be asked twice.
+        let harm = if txn.changes.is_empty() { Harm::None } else { Harm::Possible };
+        let answer = self.client.call::<TxnResponse, _>(harm, call);
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            settled = self.doubted(txn, term, sent), if harm == Harm::Possible => {
+                return Ok(match settled {
+                    Settled::Happened(revision) => Tried::Answered(Ok(revision)),
+                    Settled::Withdrawn => Tried::Withdrawn,
+                    Settled::Unknown(why) => Tried::Answered(Err(CommitError::Unavailable(why))),
+                });
+            }
+        };
+        match answer {
+            Ok(answer) => Ok(self.answered(txn, term, known.as_ref(), answer)),
             // etcd does not say which one.
             Err(Failure::Refused(Refusal::NoLease)) => {
-                return Err(CommitError::NoLease(self.first_missing(&leases(&txn)).await));
+                Err(CommitError::NoLease(self.first_missing(&leases(txn)).await))
             }
-            Err(Failure::Refused(Refusal::ReadOnly(text))) => return Err(self.refused(&txn, text).await),
-            Err(failure) => return Err(commit_error(failure)),
-        };
+            Err(Failure::Refused(Refusal::ReadOnly(text))) => {
+                self.refused(txn, sent, text).await.map(Tried::Answered)
+            }
+            Err(Failure::Unknown(why)) if harm == Harm::Possible => {
+                let left = give_up.saturating_sub(self.client.clock.monotonic()).max(SETTLE_WITHIN);
+                let settled = tokio::select! {
+                    settled = self.settle(txn, term, sent) => settled,
+                    () = self.client.clock.sleep(left) => Settled::Unknown(why.clone()),
+                };
+                Ok(match settled {
+                    Settled::Happened(revision) => Tried::Answered(Ok(revision)),
+                    Settled::Withdrawn => Tried::Withdrawn,
+                    Settled::Unknown(_) => Tried::Answered(Err(CommitError::Unavailable(why))),
+                })
+            }
+            Err(failure) => Err(commit_error(failure)),
+        }
+    }
+
+    /// Settles a write that gets no answer while etcd answers others; never ends as long as it cannot be settled.
+    async fn doubted(&self, txn: &Txn, term: i64, sent: Revision) -> Settled {
+        self.client.clock.sleep(DOUBT_AFTER).await;
+        loop {
+            if self.current().await.is_ok() {
+                self.client.clock.sleep(GRACE).await;
+                let settled = self.settle(txn, term, sent).await;
+                if !matches!(settled, Settled::Unknown(_)) {
+                    return settled;
+                }
+            }
+            self.client.clock.sleep(DOUBT_AFTER).await;
+        }
+    }
+
+    fn answered(&self, txn: &Txn, term: i64, known: Option<&Known>, mut answer: TxnResponse) -> Tried {
         let at = answer.header.map_or(Revision::ZERO, |it| revision(it.revision));
-        if answer.succeeded { Ok(at) } else { Err(unmet(&self.layout, &txn.require, answer.responses, at)) }
+        if answer.succeeded {
+            self.history.hold(known, at);
+            return Tried::Answered(Ok(at));
+        }
+        let found = known.map_or(Found::Same, |it| self.history.look_at(it, &mut answer.responses, at));
+        if let Found::Other { written, known } = found {
+            let went_back = self.client.guard.is_another_history(known, written);
+            return Tried::Answered(Err(commit_error(Failure::WentBack(went_back))));
+        }
+        let now = match answer.responses.pop().and_then(|it| it.response) {
+            Some(Done::ResponseRange(range)) => range.kvs.first().map_or(0, |it| it.mod_revision),
+            _ => 0,
+        };
+        if now == 0 {
+            // Somebody removed it; better another term than none for ever.
+            self.term.store(0, std::sync::atomic::Ordering::Release);
+        }
+        self.learn_term(now);
+        match unmet(&self.layout, &txn.require, answer.responses, at) {
+            Some(unmet) => Tried::Answered(Err(unmet)),
+            None if now != term || found == Found::Newer => Tried::Outdated,
+            // Compares and reads of one transaction see one state, so this cannot be etcd.
+            None => {
+                let why = "etcd refused requirements that hold".to_owned();
+                Tried::Answered(Err(CommitError::Unavailable(why)))
+            }
+        }
     }
 
     /// What is to be said of a transaction that etcd has no room for. One that fills it up is refused in the same words
-    /// and done all the same, so the store is asked whether what was to be put is there.
-    async fn refused(&self, txn: &Txn, text: String) -> CommitError {
-        let put = txn.changes.iter().find_map(|it| match it {
-            Change::Put(key, value, _) => Some((key, value)),
-            Change::Delete(_) => None,
-        });
-        let Some((key, value)) = put else { return CommitError::Unavailable(text) };
-        match self.get(key).await {
-            Ok(found) if found.as_ref().is_none_or(|it| it.value != *value) => CommitError::ReadOnly(text),
-            _ => CommitError::Unavailable(text),
+    /// and done all the same, so the store is asked. What was refused does not happen later: etcd has answered.
+    async fn refused(
+        &self,
+        txn: &Txn,
+        sent: Revision,
+        text: String,
+    ) -> Result<Result<Revision, CommitError>, CommitError> {
+        let until = self.current().await.map_err(|_| CommitError::Unavailable(text.clone()))?;
+        match self.look_back(txn, sent, until).await {
+            Settled::Happened(revision) => Ok(Ok(revision)),
+            Settled::Withdrawn => Err(CommitError::ReadOnly(text)),
+            Settled::Unknown(_) => Err(CommitError::Unavailable(text)),
         }
     }
 
@@ -76,10 +190,12 @@ impl Inner {
     }
 }
 
-/// The transaction in etcd's words, or why there is none.
-fn plan(layout: &Layout, txn: &Txn) -> Result<TxnRequest, CommitError> {
+/// The transaction in etcd's words, under this term, or why there is none.
+fn plan(inner: &Inner, txn: &Txn, term: i64) -> Result<TxnRequest, CommitError> {
+    let layout = &inner.layout;
     txn.check()?;
-    let n_ops = txn.changes.len().max(txn.require.len());
+    // The term and the value of the history are two more comparisons.
+    let n_ops = txn.changes.len().max(txn.require.len() + 2);
     if n_ops > MAX_OPS {
         return Err(CommitError::Rejected(format!(
             "{n_ops} operations are more than the {MAX_OPS} etcd takes"
@@ -114,6 +230,9 @@ fn plan(layout: &Layout, txn: &Txn) -> Result<TxnRequest, CommitError> {
             Change::Delete(_) => Op::RequestDeleteRange(DeleteRangeRequest { key }),
         }));
     }
+    let key = inner.term_key();
+    ask.compare.push(precisely(key.clone(), term));
+    ask.failure.push(op(Op::RequestRange(RangeRequest { key, limit: 1, ..Default::default() })));
     if ask.success.is_empty() {
         // Without any operation etcd would answer from a member's own, perhaps old, state.
         let key = layout.probe();
@@ -133,11 +252,23 @@ fn condition(requirement: &Require) -> (Target, TargetUnion) {
     }
 }
 
-fn op(request: Op) -> RequestOp {
+/// Whether a key was last written at this revision of etcd's; zero if it must be absent.
+pub(crate) fn precisely(key: Bytes, revision: i64) -> Compare {
+    let target_union = Some(TargetUnion::ModRevision(revision));
+    Compare { result: Relation::Equal.into(), target: Target::Mod.into(), key, target_union }
+}
+
+pub(crate) fn op(request: Op) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-fn unmet(layout: &Layout, require: &[Require], found: Vec<ResponseOp>, revision: Revision) -> CommitError {
+/// The requirement that does not hold, with what is there; nothing if all do.
+fn unmet(
+    layout: &Layout,
+    require: &[Require],
+    found: Vec<ResponseOp>,
+    revision: Revision,
+) -> Option<CommitError> {
     let read = |it: ResponseOp| match it.response {
         Some(Done::ResponseRange(range)) => range.kvs.first().and_then(|it| entry(layout, it)),
         _ => None,
@@ -145,11 +276,8 @@ fn unmet(layout: &Layout, require: &[Require], found: Vec<ResponseOp>, revision:
     let mut current: Vec<Option<Entry>> = found.into_iter().map(read).collect();
     current.resize(require.len(), None);
     let holds = |(it, entry): (&Require, &Option<Entry>)| it.holds(entry.as_ref().map(|it| it.modified));
-    match require.iter().zip(&current).position(|it| !holds(it)) {
-        Some(failed) => CommitError::Unmet { failed, current, revision },
-        // Compares and reads of one transaction see one state, so this cannot be etcd.
-        None => CommitError::Unavailable("etcd refused requirements that hold".into()),
-    }
+    let failed = require.iter().zip(&current).position(|it| !holds(it))?;
+    Some(CommitError::Unmet { failed, current, revision })
 }
 
 fn commit_error(failure: Failure) -> CommitError {

@@ -1,4 +1,4 @@
-//! Where etcd is and how to reach it. Certificates are read once, when the store connects.
+//! Where etcd is and how to reach it. Certificates are read when the store connects, and again when it is asked to look.
 
 use std::{
     fmt, fs, io,
@@ -81,9 +81,23 @@ pub enum ConnectError {
     /// The prefix would mix two clusters.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
+    /// Another cluster lies inside this one, or around it.
+    #[error(
+        "the etcd prefixes {prefix} and {other} lie inside each other, and a cluster uses {other} already: \
+         each would take keys of the other for its own; choose an --etcd-prefix beside it"
+    )]
+    Nested {
+        /// The prefix of this cluster.
+        prefix: String,
+        /// That of the other one.
+        other: String,
+    },
     /// No member answered.
     #[error("etcd cannot be reached: {0}")]
     Unreachable(String),
+    /// No member answered over connections with certificates that have changed.
+    #[error("etcd cannot be reached with the changed certificates: {0}")]
+    Rejected(String),
 }
 
 /// One member, ready to be connected to.
@@ -99,13 +113,30 @@ const PING_TIMEOUT: Duration = Duration::from_secs(4);
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
+/// What stands in the files: the authorities, the certificate and its key.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    ca: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
 impl EtcdConfig {
-    /// Reads the certificates and checks the endpoints.
-    pub(crate) fn addresses(&self) -> Result<Vec<Address>, ConnectError> {
+    /// Reads the certificates.
+    pub(crate) fn credentials(&self) -> Result<Credentials, ConnectError> {
+        let identity = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
+            (None, None) => None,
+            _ => return Err(ConnectError::HalfIdentity),
+        };
+        Ok(Credentials { ca: self.ca.as_deref().map(read).transpose()?, identity })
+    }
+
+    /// Checks the endpoints, and whether the certificates can be used with them.
+    pub(crate) fn addresses(&self, credentials: &Credentials) -> Result<Vec<Address>, ConnectError> {
         if self.endpoints.is_empty() {
             return Err(ConnectError::NoEndpoints);
         }
-        let tls = self.tls()?;
+        let tls = credentials.tls();
         self.endpoints.iter().map(|it| self.address(it, tls.as_ref())).collect()
     }
 
@@ -132,20 +163,16 @@ impl EtcdConfig {
             .initial_connection_window_size(CONNECTION_WINDOW);
         Ok(Address { name, endpoint })
     }
+}
 
+impl Credentials {
     /// Nothing without a CA: there are no system roots to fall back to.
-    fn tls(&self) -> Result<Option<ClientTlsConfig>, ConnectError> {
-        let identity = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => Some(Identity::from_pem(read(cert)?, read(key)?)),
-            (None, None) => None,
-            _ => return Err(ConnectError::HalfIdentity),
-        };
-        let Some(ca) = &self.ca else { return Ok(None) };
-        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
-        Ok(Some(match identity {
-            Some(identity) => tls.identity(identity),
+    fn tls(&self) -> Option<ClientTlsConfig> {
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.ca.as_ref()?));
+        Some(match &self.identity {
+            Some((cert, key)) => tls.identity(Identity::from_pem(cert, key)),
             None => tls,
-        }))
+        })
     }
 }
 
@@ -170,7 +197,8 @@ mod tests {
 
     fn check(endpoint: &str) -> Result<String, String> {
         let config = EtcdConfig::new(vec![endpoint.into()], store::SystemClock::shared());
-        let addresses = config.addresses().map_err(|it| it.to_string())?;
+        let addresses =
+            config.credentials().and_then(|it| config.addresses(&it)).map_err(|it| it.to_string())?;
         Ok(addresses.into_iter().map(|it| it.name).collect())
     }
 
@@ -191,6 +219,6 @@ mod tests {
     fn a_certificate_without_its_key_is_refused() {
         let mut config = EtcdConfig::new(vec!["http://a".into()], store::SystemClock::shared());
         config.cert = Some("a.crt".into());
-        assert!(matches!(config.addresses(), Err(ConnectError::HalfIdentity)));
+        assert!(matches!(config.credentials(), Err(ConnectError::HalfIdentity)));
     }
 }

@@ -2,7 +2,7 @@
 //! without a raised revision, or when an endpoint belongs to another cluster. Then everything held in memory
 //! may be wrong, so the store refuses all further work until the process starts anew.
 //!
-//! Not noticed: a restored store that was written past the old revision before anybody asked.
+//! Not noticed here: a restored store that was written past the old revision before anybody asked; see `history`.
 
 use std::fmt;
 
@@ -72,6 +72,11 @@ impl Guard {
         }
     }
 
+    /// The newest revision that any answer showed.
+    pub(crate) fn newest(&self) -> Revision {
+        self.state.lock().newest
+    }
+
     /// Looks at an answer.
     pub(crate) fn answered(
         &self,
@@ -94,6 +99,17 @@ impl Guard {
             Some(went_back) => Err(went_back),
             None => Ok(now),
         }
+    }
+}
+
+impl Guard {
+    /// Something that was found at `seen` was never there: it is another history. Ends everything as well.
+    pub(crate) fn is_another_history(&self, seen: Revision, now: Revision) -> WentBack {
+        let mut state = self.state.lock();
+        let found = WentBack { seen, now, is_other_cluster: false };
+        let first = *state.went_back.get_or_insert(found);
+        tracing::error!("{first}");
+        first
     }
 }
 

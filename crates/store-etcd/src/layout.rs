@@ -20,6 +20,11 @@ const OBJECTS_END: &str = "/registry0";
 /// Our own records lie here.
 const RECORDS: &str = "/convoy/";
 
+/// What the store itself writes among the objects, see `progress.rs`. Callers are not shown it.
+pub(crate) const PROGRESS: &str = "/registry/convoy.progress";
+/// What the store itself writes to withdraw writes, see `settle.rs`. Callers are not shown it.
+pub(crate) const TERM: &str = "/convoy/term";
+
 /// Why a prefix cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("etcd prefix {prefix:?} cannot be used: {reason}")]
@@ -81,10 +86,10 @@ impl Layout {
         }
     }
 
-    /// The key that is stored under these bytes, if it is one of ours.
+    /// The key that is stored under these bytes, if it is one of our callers'.
     pub(crate) fn inward(&self, stored: &[u8]) -> Option<Key> {
         let stored = std::str::from_utf8(stored).ok()?;
-        match self {
+        let key = match self {
             Self::AsIs => Some(Key::new(stored)),
             Self::Under { objects, records, .. } => {
                 match (stored.strip_prefix(objects.as_str()), stored.strip_prefix(records.as_str())) {
@@ -93,7 +98,8 @@ impl Layout {
                     (None, None) => None,
                 }
             }
-        }
+        };
+        key.filter(|it| !matches!(it.as_str(), PROGRESS | TERM))
     }
 
     /// The range in etcd, start and end; nothing if it is empty. May hold keys that are not ours: see `inward`.

@@ -49,8 +49,16 @@ impl Inner {
         let call = |channel| async move {
             LeaseClient::new(channel).lease_revoke(request(LeaseRevokeRequest { id })).await
         };
-        // Not tried again: the second answer would be "not found", although it was we who ended it.
+        // Sent once at first: a second answer would be "not found", although it was we who ended it.
         let answer: Result<LeaseRevokeResponse, Failure> = self.client.call(Harm::Possible, call).await;
+        let answer = match answer {
+            Err(Failure::Unknown(_)) => match self.client.call(Harm::None, call).await {
+                // It was we, or the lease ended by itself.
+                Err(Failure::Refused(Refusal::NoLease)) => return Ok(()),
+                again => again,
+            },
+            answer => answer,
+        };
         answer.map(drop).map_err(|it| lease_error(it, lease))
     }
 

@@ -105,7 +105,7 @@ pub struct Compare {
     pub target: i32,
     #[prost(bytes = "bytes", tag = "3")]
     pub key: ::prost::bytes::Bytes,
-    #[prost(oneof = "compare::TargetUnion", tags = "5, 6")]
+    #[prost(oneof = "compare::TargetUnion", tags = "5, 6, 7")]
     pub target_union: ::core::option::Option<compare::TargetUnion>,
 }
 /// Nested message and enum types in `Compare`.
@@ -159,6 +159,7 @@ pub mod compare {
         Version = 0,
         Create = 1,
         Mod = 2,
+        Value = 3,
     }
     impl Target {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -170,6 +171,7 @@ pub mod compare {
                 Self::Version => "VERSION",
                 Self::Create => "CREATE",
                 Self::Mod => "MOD",
+                Self::Value => "VALUE",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -178,16 +180,19 @@ pub mod compare {
                 "VERSION" => Some(Self::Version),
                 "CREATE" => Some(Self::Create),
                 "MOD" => Some(Self::Mod),
+                "VALUE" => Some(Self::Value),
                 _ => None,
             }
         }
     }
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum TargetUnion {
         #[prost(int64, tag = "5")]
         CreateRevision(i64),
         #[prost(int64, tag = "6")]
         ModRevision(i64),
+        #[prost(bytes = "bytes", tag = "7")]
+        Value(::prost::bytes::Bytes),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -14,6 +14,7 @@ use crate::{
     client::{MAX_ANSWER, request},
     convert::{entry, number, revision},
     failure::{Failure, Harm, Refusal},
+    history::Found,
     proto::{RangeRequest, RangeResponse, kv_client::KvClient},
     store::{EtcdStore, Inner},
     watch,
@@ -76,15 +77,26 @@ async fn run_in_line(
             current.waiting = None;
         }
     }
-    inner.current().await
+    inner.reachable().await
 }
 
 impl Inner {
     /// The current revision, by a request of its own.
     pub(crate) async fn current(&self) -> Result<Revision, ReadError> {
-        let ask = RangeRequest { key: self.layout.probe(), count_only: true, ..Default::default() };
+        let known = self.history.known();
+        let ask = match self.history.place(&self.layout) {
+            Some(key) => RangeRequest { key, limit: 1, ..Default::default() },
+            None => RangeRequest { key: self.layout.probe(), count_only: true, ..Default::default() },
+        };
         let answer = self.range(ask).await.map_err(|it| unavailable(&it))?;
-        Ok(revision_of(&answer))
+        let at = revision_of(&answer);
+        if let Some(known) = &known
+            && let Found::Other { written, known } = self.history.look(known, answer.kvs.first(), at)
+        {
+            let went_back = self.client.guard.is_another_history(known, written);
+            return Err(unavailable(&Failure::WentBack(went_back)));
+        }
+        Ok(at)
     }
 
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<Entry>, ReadError> {

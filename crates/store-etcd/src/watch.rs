@@ -14,12 +14,15 @@
 //! fragments. etcd keeps every event *after* its compaction revision; one *at* it may be gone (old releases drop
 //! removals), so a watch starts at the last revision it knows, not behind it, and skips what it has.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use store::{Batch, Event, Events, Range, Revision, WatchError};
-use tokio::sync::oneshot;
+use store::{Batch, Change, Event, Events, Range, Revision, WatchError};
+use tokio::sync::{oneshot, watch};
 use tonic::{Status, Streaming};
 
 use crate::{
@@ -35,10 +38,18 @@ use crate::{
     store::Inner,
 };
 
+/// How long a watch may lag behind what other answers showed before another member is tried.
+const STALL: Duration = Duration::from_secs(2);
+
+/// How long a look at history may take.
+const HISTORY_WITHIN: Duration = Duration::from_secs(5);
+
 /// Begins to watch; the first connection is made here, so that a caller hears of an etcd that is not there.
 pub(crate) async fn open(inner: Arc<Inner>, range: Range, after: Revision) -> Result<Events, WatchError> {
-    let scope = if holds_all_objects(&range) { Scope::Everything } else { Scope::Range };
-    let mut watch = Watch { inner, range, scope, done: after, held: Vec::new(), stream: None };
+    let is_all = holds_all_objects(&range);
+    let is_limited = inner.is_limited.load(Ordering::Acquire);
+    let scope = if is_all && !is_limited { Scope::Everything } else { Scope::Range };
+    let mut watch = Watch { inner, range, is_all, scope, done: after, held: Vec::new(), stream: None };
     let give_up = watch.inner.client.clock.monotonic() + watch.inner.client.request_timeout;
     let mut pause = Pause::default();
     while let Err(failure) = watch.connect().await {
@@ -62,7 +73,7 @@ pub(crate) async fn oldest(inner: &Inner) -> Option<Revision> {
     let create = WatchCreateRequest { key: inner.layout.probe(), start_revision: 1, ..Default::default() };
     let (_, channel) = inner.client.watch_channel();
     let look = async {
-        let mut answers = start(channel, create).await?;
+        let mut answers = start(channel, create, None).await?;
         while let Some(answer) = answers.stream.message().await? {
             if answer.compact_revision > 0 {
                 return Ok(Some(revision(answer.compact_revision)));
@@ -85,6 +96,8 @@ enum Scope {
 struct Watch {
     inner: Arc<Inner>,
     range: Range,
+    /// Whether the range holds all objects.
+    is_all: bool,
     scope: Scope,
     /// Everything up to here was handed on.
     done: Revision,
@@ -97,6 +110,8 @@ struct Watch {
 /// stream ends when both of its halves have, and nothing else ends the half that asks.
 struct Answers {
     stream: Streaming<WatchResponse>,
+    /// Changes when the member is found not to answer others.
+    silence: Option<watch::Receiver<u64>>,
     _asks: oneshot::Sender<()>,
 }
 
@@ -147,10 +162,18 @@ impl Watch {
 
     /// Takes one answer, or makes the connection that brings the next.
     async fn step(&mut self) -> Result<Option<Batch>, End> {
-        let Some((_, stream)) = &mut self.stream else {
+        let Some((_, answers)) = &mut self.stream else {
             return self.connect().await.map(|()| None);
         };
-        match stream.stream.message().await {
+        let answer = tokio::select! {
+            biased;
+            answer = answers.stream.message() => answer,
+            () = changed(&mut answers.silence) => return Err(End::Lost("the member does not answer".into())),
+            () = stalled(&self.inner, self.scope, self.done) => {
+                return Err(End::Lost("the member sends nothing of what others have".into()));
+            }
+        };
+        match answer {
             Ok(Some(answer)) => self.take(&answer),
             Ok(None) => Err(End::Lost("etcd ended the stream".into())),
             Err(status) => Err(Failure::from(&status).into()),
@@ -163,12 +186,13 @@ impl Watch {
         let create = self.create_request();
         let client = &self.inner.client;
         let (turn, channel) = client.watch_channel();
+        let silence = client.silence(turn);
         let opened = async {
-            let mut answers = start(channel, create).await?;
+            let mut answers = start(channel, create, silence).await?;
             let first = answers.stream.message().await?;
             Ok((answers, first.ok_or_else(|| Status::unavailable("etcd ended the stream at once"))?))
         };
-        let (answers, first) = match client.within(client.request_timeout, opened).await {
+        let (answers, first) = match client.within(client.watch_patience(), opened).await {
             Ok(it) => it,
             Err(failure) => {
                 client.leave(turn);
@@ -193,7 +217,6 @@ impl Watch {
     }
 
     fn create_request(&self) -> WatchCreateRequest {
-        let everything = || (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"));
         let range = match self.scope {
             Scope::Everything => Some(everything()),
             Scope::Range => self.inner.layout.range(&self.range),
@@ -229,6 +252,7 @@ impl Watch {
         if reason.contains("permission denied") && self.scope == Scope::Everything {
             // Then only what is ours moves us forward, which is what one may see.
             self.scope = Scope::Range;
+            self.inner.is_limited.store(true, Ordering::Release);
         }
         End::Lost(format!("etcd cancelled the watch: {reason}"))
     }
@@ -263,15 +287,120 @@ impl Watch {
         let ready = std::mem::replace(&mut self.held, rest);
         let revision = ready.last()?.0;
         self.done = revision;
+        if self.is_all {
+            self.inner.has_reached(revision);
+        }
         Some(Batch { revision, events: ready.into_iter().filter_map(|(_, event)| event).collect() })
     }
 }
 
-async fn start(channel: tonic::transport::Channel, create: WatchCreateRequest) -> Result<Answers, Status> {
+async fn changed(silence: &mut Option<watch::Receiver<u64>>) {
+    let is_told = match silence {
+        Some(silence) => silence.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_told {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Ends when a watch that is told everything is told nothing for a while, although there is something to tell.
+async fn stalled(inner: &Inner, scope: Scope, done: Revision) {
+    loop {
+        inner.client.clock.sleep(STALL).await;
+        if scope == Scope::Everything && inner.client.guard.newest() > done {
+            return;
+        }
+    }
+}
+
+/// When a change was made behind `sent` and up to `until`, by etcd's history; `until` must be the revision of a change
+/// that we may see, or nobody can tell.
+pub(crate) async fn find(
+    inner: &Inner,
+    change: &Change,
+    sent: Revision,
+    until: Revision,
+) -> Result<Option<Revision>, String> {
+    let is_limited = inner.is_limited.load(Ordering::Acquire);
+    let own = Range { start: "/convoy/".into(), end: "/registry0".into() };
+    let range = if is_limited { inner.layout.range(&own) } else { None };
+    let (key, range_end) = range.unwrap_or_else(everything);
+    let start_revision = number(sent.next()).unwrap_or(i64::MAX);
+    let create = WatchCreateRequest { key, range_end, start_revision, fragment: true, ..Default::default() };
+    let (_, channel) = inner.client.watch_channel();
+    let look = async {
+        let mut answers = start(channel, create, None).await?;
+        while let Some(answer) = answers.stream.message().await? {
+            if answer.compact_revision > 0 || answer.canceled {
+                return Err(Status::unavailable("etcd has no such history, or does not show it"));
+            }
+            for it in &answer.events {
+                let Some(kv) = &it.kv else { continue };
+                let at = revision(kv.mod_revision);
+                if at > until {
+                    return Ok(None);
+                }
+                let happened = event(&inner.layout, it.r#type() == EventType::Delete, kv);
+                match happened.map_or(Made::Otherwise, |it| made(change, &it)) {
+                    Made::ByIt => return Ok(Some(at)),
+                    Made::ByItOrAnother => {
+                        return Err(Status::unavailable(format!(
+                            "the key was removed at revision {at}, by this request or another"
+                        )));
+                    }
+                    Made::InItsPlace => return Ok(None),
+                    Made::Otherwise => {}
+                }
+            }
+            // A revision may go on in the next fragment.
+            let last = answer.events.last().and_then(|it| it.kv.as_ref()).map(|it| revision(it.mod_revision));
+            if last >= Some(until) && !answer.fragment {
+                return Ok(None);
+            }
+        }
+        Err(Status::unavailable("etcd ended the stream"))
+    };
+    inner.client.within(HISTORY_WITHIN, look).await.map_err(|it| it.to_string())
+}
+
+/// How an event came about.
+enum Made {
+    /// By the change.
+    ByIt,
+    /// By the change, or by one like it.
+    ByItOrAnother,
+    /// By somebody who was faster, so that the change was not made.
+    InItsPlace,
+    /// By something that has nothing to do with it.
+    Otherwise,
+}
+
+/// A put is known by its bytes. A removal leaves no trace of its own: somebody else may have removed the key before, and
+/// was told so. If something else is the first thing that happens to its key, it was not made.
+fn made(change: &Change, event: &Event) -> Made {
+    match (change, event) {
+        _ if event.key() != change.key() => Made::Otherwise,
+        (Change::Put(_, value, _), Event::Put(entry)) if entry.value == *value => Made::ByIt,
+        (Change::Put(..), _) => Made::Otherwise,
+        (Change::Delete(_), Event::Delete(..)) => Made::ByItOrAnother,
+        (Change::Delete(_), Event::Put(_)) => Made::InItsPlace,
+    }
+}
+
+fn everything() -> (Bytes, Bytes) {
+    (Bytes::from_static(b"\0"), Bytes::from_static(b"\0"))
+}
+
+async fn start(
+    channel: tonic::transport::Channel,
+    create: WatchCreateRequest,
+    silence: Option<watch::Receiver<u64>>,
+) -> Result<Answers, Status> {
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     // Our half of the stream stays open for as long as we want to hear.
     let (open, closed) = oneshot::channel();
     let asks = stream::iter([create]).chain(stream::once(closed).filter_map(|_| std::future::ready(None)));
     let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-    Ok(Answers { stream: client.watch(request(asks)).await?.into_inner(), _asks: open })
+    Ok(Answers { stream: client.watch(request(asks)).await?.into_inner(), silence, _asks: open })
 }

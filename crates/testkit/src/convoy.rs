@@ -50,6 +50,8 @@ pub struct Serving {
 pub enum StoreChoice {
     /// The embedded store, in the temporary directory.
     Embedded,
+    /// The embedded store in this directory, whatever is in it.
+    Directory(PathBuf),
     /// An etcd that runs already.
     Etcd { endpoint: String, prefix: String },
 }
@@ -80,6 +82,13 @@ impl Options {
     pub fn etcd(binary: &str, endpoint: &str, prefix: &str) -> Options {
         let store = StoreChoice::Etcd { endpoint: endpoint.to_owned(), prefix: prefix.to_owned() };
         Options { binary: binary.into(), store, flags: Vec::new(), certs: None, serving: None }
+    }
+
+    /// Opens the embedded store in this directory.
+    #[must_use]
+    pub fn data_dir(mut self, directory: &Path) -> Options {
+        self.store = StoreChoice::Directory(directory.to_owned());
+        self
     }
 
     /// Shares keys and certificates with others that are given the same directory.
@@ -183,7 +192,10 @@ impl Convoy {
     }
 
     pub fn data_dir(&self) -> PathBuf {
-        self.home.path().join("data")
+        match &self.options.store {
+            StoreChoice::Directory(directory) => directory.clone(),
+            StoreChoice::Embedded | StoreChoice::Etcd { .. } => self.home.path().join("data"),
+        }
     }
 
     pub fn cert_dir(&self) -> PathBuf {
@@ -304,7 +316,7 @@ impl Convoy {
         let mut command = Command::new(&self.options.binary);
         command.arg("serve");
         match &self.options.store {
-            StoreChoice::Embedded => {
+            StoreChoice::Embedded | StoreChoice::Directory(_) => {
                 command.arg("--data-dir").arg(self.data_dir());
             }
             StoreChoice::Etcd { endpoint, prefix } => {

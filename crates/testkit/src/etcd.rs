@@ -90,6 +90,14 @@ pub fn is_missing() -> bool {
     true
 }
 
+/// `etcdctl` of the etcd that tests run: beside it, else on the PATH.
+pub fn find_control() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).map(|it| it.join("etcdctl"));
+    let beside = find().map(|it| it.with_file_name("etcdctl"));
+    beside.into_iter().chain(on_path).find(|it| it.is_file())
+}
+
 impl Etcd {
     /// One member with an empty store.
     pub async fn start() -> Result<Self> {

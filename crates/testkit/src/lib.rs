@@ -10,7 +10,9 @@ pub mod bench;
 pub mod client;
 pub mod convoy;
 pub mod etcd;
+pub mod frames;
 pub mod history;
+pub mod line;
 pub mod parcels;
 mod ports;
 pub mod raw;
@@ -20,3 +22,4 @@ pub mod webhook;
 
 pub use client::{Answer, Client, Lines};
 pub use convoy::{Convoy, Options, Serving, StoreChoice};
+pub use ports::free_port_with;

@@ -51,6 +51,19 @@ impl Raw {
         tokio::time::timeout(patience, self.read_answer()).await.unwrap_or(Reaction::Silent)
     }
 
+    /// Reads until the server closes, or for this long: how many bytes came, and whether it closed.
+    pub async fn drain(&mut self, patience: Duration) -> (usize, bool) {
+        let mut n_read = 0;
+        let mut buffer = vec![0; 64 << 10];
+        let closed = async {
+            while let Ok(read @ 1..) = self.stream.read(&mut buffer).await {
+                n_read += read;
+            }
+        };
+        let is_closed = tokio::time::timeout(patience, closed).await.is_ok();
+        (n_read, is_closed)
+    }
+
     async fn read_answer(&mut self) -> Reaction {
         let mut answer = Vec::new();
         loop {

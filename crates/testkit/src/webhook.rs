@@ -38,6 +38,10 @@ pub enum Identity {
     OtherName,
     /// One that is its own authority, as `openssl req -x509` makes it.
     SelfSigned,
+    /// One of an authority that nobody is told of: the bundle holds the certificate itself.
+    Listed,
+    /// One whose only name is its common name.
+    CommonName,
 }
 
 /// What a webhook answers.
@@ -170,7 +174,8 @@ fn forever(bytes: Bytes) -> impl futures_util::Stream<Item = Result<Frame<Bytes>
 fn certified(identity: Identity) -> Result<(TlsAcceptor, String)> {
     let names = match identity {
         Identity::OtherName => vec!["other.example".to_owned()],
-        Identity::Good | Identity::Expired | Identity::SelfSigned => {
+        Identity::CommonName => Vec::new(),
+        Identity::Good | Identity::Expired | Identity::SelfSigned | Identity::Listed => {
             vec!["127.0.0.1".to_owned(), "localhost".to_owned(), "hook.default.svc".to_owned()]
         }
     };
@@ -178,6 +183,10 @@ fn certified(identity: Identity) -> Result<(TlsAcceptor, String)> {
     if identity == Identity::Expired {
         params.not_before = rcgen::date_time_ymd(1998, 1, 1);
         params.not_after = rcgen::date_time_ymd(1999, 1, 1);
+    }
+    if identity == Identity::CommonName {
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "127.0.0.1");
     }
     let key = KeyPair::generate()?;
     let (certificate, ca_pem) = if identity == Identity::SelfSigned {
@@ -189,7 +198,9 @@ fn certified(identity: Identity) -> Result<(TlsAcceptor, String)> {
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.distinguished_name.push(rcgen::DnType::CommonName, "webhooks of a test");
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-        (params.signed_by(&key, &authority)?.der().clone(), authority.pem())
+        let signed = params.signed_by(&key, &authority)?;
+        let pem = if identity == Identity::Listed { signed.pem() } else { authority.pem() };
+        (signed.der().clone(), pem)
     };
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

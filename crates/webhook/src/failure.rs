@@ -167,9 +167,28 @@ fn of_tls(error: &rustls::Error, host: &str) -> String {
             let names: Vec<_> = presented.iter().map(|it| plain_name(it)).collect();
             format!("certificate is valid for {}, not {host}", names.join(", "))
         }
-        other => format!("{other}"),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "certificate specifies an incompatible key usage".to_owned()
+        }
+        CertificateError::Other(why) => in_words(&why.0.to_string()),
+        other => in_words(&format!("{other:?}")),
     };
     format!("tls: failed to verify certificate: x509: {why}")
+}
+
+/// `UnsupportedCertVersion` is all that some causes say: `unsupported cert version`.
+fn in_words(cause: &str) -> String {
+    if cause.contains(' ') {
+        return cause.to_owned();
+    }
+    let mut words = String::new();
+    for letter in cause.chars() {
+        if letter.is_ascii_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
 }
 
 /// `2026-01-02T03:04:05Z`

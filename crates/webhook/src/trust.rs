@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -57,7 +57,7 @@ fn of_machine() -> Vec<CertificateDer<'static>> {
 }
 
 /// The usual checks, and one thing more that Go allows and many self-made set-ups rely on: a certificate that is
-/// itself in the bundle is believed even if it says that it is an authority.
+/// itself in the bundle is believed, whoever signed it and even if it says that it is an authority.
 #[derive(Debug)]
 struct Verifier {
     inner: Arc<WebPkiServerVerifier>,
@@ -77,11 +77,17 @@ impl ServerCertVerifier for Verifier {
         let checked =
             self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let is_listed = || self.authorities.iter().any(|it| it == end_entity);
+        let checked = match checked {
+            Err(Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_),
+            )) if is_listed() => check_listed(end_entity, server_name, now),
+            other => other,
+        };
         match checked {
-            Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_listed() => {
-                check_dates(end_entity, now)?;
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if relies_on_common_name(end_entity) => {
+                Err(CertificateError::Other(OtherError(Arc::new(LegacyName))).into())
             }
             other => other,
         }
@@ -108,6 +114,42 @@ impl ServerCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// What remains to be checked of a certificate that is itself believed.
+fn check_listed(
+    certificate: &CertificateDer<'_>,
+    server_name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, Error> {
+    check_dates(certificate, now)?;
+    check_purpose(certificate)?;
+    verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name)?;
+    Ok(ServerCertVerified::assertion())
+}
+
+/// A certificate that says what it is for must be for servers.
+fn check_purpose(certificate: &CertificateDer<'_>) -> Result<(), Error> {
+    let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let usage = parsed.extended_key_usage().map_err(|_| CertificateError::BadEncoding)?;
+    match usage {
+        Some(it) if !it.value.any && !it.value.server_auth => Err(CertificateError::InvalidPurpose.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A certificate whose only name is its common name, which nobody looks at any more.
+#[derive(Debug, thiserror::Error)]
+#[error("certificate relies on legacy Common Name field, use SANs instead")]
+struct LegacyName;
+
+fn relies_on_common_name(certificate: &CertificateDer<'_>) -> bool {
+    let Ok((_, parsed)) = parse_x509_certificate(certificate) else { return false };
+    let has_names = !matches!(parsed.subject_alternative_name(), Ok(None));
+    let is_host = |name: &str| {
+        !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:*".contains(&it))
+    };
+    !has_names && parsed.subject().iter_common_name().any(|it| it.as_str().is_ok_and(is_host))
 }
 
 fn check_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {

@@ -122,6 +122,24 @@ impl AuditEvent {
         self.impersonated_user = Some(user.to_json());
     }
 
+    /// Fills in what the path did not say about the object that was sent, as upstream does on every level.
+    pub fn complete_reference(&mut self, object: &Value) {
+        let Some(reference) = &mut self.object_ref else { return };
+        let metadata = object.get("metadata");
+        let text =
+            |name: &str| metadata.and_then(|it| it.get(name)).and_then(Value::as_str).unwrap_or_default();
+        for (field, name) in [
+            (&mut reference.namespace, "namespace"),
+            (&mut reference.name, "name"),
+            (&mut reference.uid, "uid"),
+            (&mut reference.resource_version, "resourceVersion"),
+        ] {
+            if field.is_empty() {
+                text(name).clone_into(field);
+            }
+        }
+    }
+
     /// The sent object, kept if the level asks for it.
     pub fn set_request(&mut self, object: &Value) {
         if self.level >= Level::Request {
@@ -155,6 +173,11 @@ impl AuditEvent {
             map.remove("apiVersion");
         }
         self.response_status = Some(value);
+    }
+
+    /// Whether it is known how the request was answered.
+    pub fn is_answered(&self) -> bool {
+        self.response_status.is_some()
     }
 
     /// The event as one line, with its line end.

@@ -1,6 +1,7 @@
 //! One binding: whom it is for, which role it names, and how a decision that it allowed is explained.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use meta::Value;
 use meta::field::quote;
@@ -9,17 +10,19 @@ use crate::user::service_account_username;
 
 #[derive(Debug)]
 pub(super) struct Binding {
-    pub(super) namespace: Box<str>,
-    pub(super) name: Box<str>,
+    /// At which it was read.
+    pub(super) revision: u64,
+    pub(super) namespace: Arc<str>,
+    pub(super) name: Arc<str>,
     pub(super) role_kind: RoleKind,
-    pub(super) role_name: Box<str>,
-    pub(super) users: BTreeSet<Box<str>>,
-    pub(super) groups: BTreeSet<Box<str>>,
+    pub(super) role_name: Arc<str>,
+    pub(super) users: BTreeSet<Arc<str>>,
+    pub(super) groups: BTreeSet<Arc<str>>,
     /// How messages name a user: by user name, `User "x"` or `ServiceAccount "x/ns"`.
-    shown_users: HashMap<Box<str>, Box<str>>,
+    shown_users: HashMap<Arc<str>, Box<str>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RoleKind {
     Role,
     ClusterRole,
@@ -48,6 +51,7 @@ impl Binding {
     pub(super) fn from_json(namespace: &str, name: &str, object: &Value) -> Self {
         let role_ref = object.get("roleRef").unwrap_or(&Value::Null);
         let mut binding = Self {
+            revision: 0,
             namespace: namespace.into(),
             name: name.into(),
             role_kind: RoleKind::from_name(text(role_ref, "kind")),
@@ -78,13 +82,18 @@ impl Binding {
                 if namespace.is_empty() {
                     return; // A cluster-wide binding must say which namespace it means.
                 }
-                let username: Box<str> = service_account_username(namespace, name).into();
+                let username: Arc<str> = service_account_username(namespace, name).into();
                 let shown = format!("ServiceAccount {}", quote(&format!("{name}/{namespace}")));
                 self.users.insert(username.clone());
                 self.shown_users.entry(username).or_insert_with(|| shown.into());
             }
             _ => {}
         }
+    }
+
+    /// Which role it names.
+    pub(super) fn role_ref(&self) -> (RoleKind, Arc<str>) {
+        (self.role_kind, Arc::clone(&self.role_name))
     }
 
     pub(super) fn reason(&self, subject: Subject<'_>) -> String {

@@ -32,27 +32,14 @@ pub fn check_role_write(
     write: &RbacWrite<'_>,
     is_allowed: &dyn Fn(&Attributes<'_>) -> bool,
 ) -> Result<(), Status> {
-    let RbacWrite { user, kind, namespace, name, object, existing } = *write;
-    let target = Target::Resource {
-        group: GROUP,
-        version: "v1",
-        resource: kind.resource(),
-        subresource: "",
-        namespace,
-        name,
-    };
-    if user.is_in(MASTERS) || is_allowed(&Attributes { user, verb: "escalate", target }) {
-        return Ok(());
-    }
-    if existing.is_some_and(|it| changes_only_housekeeping(it, object)) {
+    let RbacWrite { user, kind, namespace, object, .. } = *write;
+    if user.is_in(MASTERS) || is_allowed(&escalating(write)) || is_housekeeping(write) {
         return Ok(());
     }
     let forbid = |why: &str| Status::forbidden(&resource(kind), object::name(object), why);
     rbac.check_escalation(user, namespace, &PolicyRule::all_from_json(object)).map_err(|it| forbid(&it))?;
-    let is_aggregated = has_aggregation_rule(object) || existing.is_some_and(has_aggregation_rule);
-    if kind == RbacKind::ClusterRole && is_aggregated {
-        let everything = [PolicyRule::resources(&["*"], &["*"], &["*"]), PolicyRule::urls(&["*"], &["*"])];
-        rbac.check_escalation(user, namespace, &everything)
+    if is_aggregated(write) {
+        rbac.check_escalation(user, namespace, &everything())
             .map_err(|_| forbid("must have cluster-admin privileges to use the aggregationRule"))?;
     }
     Ok(())
@@ -65,35 +52,76 @@ pub fn check_binding_write(
     write: &RbacWrite<'_>,
     is_allowed: &dyn Fn(&Attributes<'_>) -> bool,
 ) -> Result<(), Status> {
-    let RbacWrite { user, kind, namespace, object, existing, .. } = *write;
-    if user.is_in(MASTERS) || existing.is_some_and(|it| changes_only_housekeeping(it, object)) {
+    let RbacWrite { user, kind, namespace, object, .. } = *write;
+    if user.is_in(MASTERS) || is_housekeeping(write) {
         return Ok(());
     }
-    let text =
-        |field| object.get("roleRef").and_then(|it| it.get(field)).and_then(Value::as_str).unwrap_or("");
-    let (role_kind, role_name) = (text("kind"), text("name"));
-    let group = if text("apiGroup").is_empty() { GROUP } else { text("apiGroup") };
-    let role_resource = match role_kind {
-        "ClusterRole" => RbacKind::ClusterRole.resource(),
-        _ => RbacKind::Role.resource(),
-    };
-    let target = Target::Resource {
-        group,
-        version: "v1",
-        resource: role_resource,
-        subresource: "",
-        namespace,
-        name: role_name,
-    };
-    let is_known = matches!(role_kind, "ClusterRole" | "Role");
-    if is_known && is_allowed(&Attributes { user, verb: "bind", target }) {
+    let role = RoleReference::of(object);
+    if role.is_known() && is_allowed(&role.binding(write)) {
         return Ok(());
     }
-    let rules = rbac
-        .role_rules(role_kind, namespace, role_name)
-        .ok_or_else(|| Status::not_found(&GroupResource::new(GROUP, role_resource), role_name))?;
-    rbac.check_escalation(user, namespace, &rules)
+    rbac.check_role(user, role.kind, namespace, role.name)
+        .ok_or_else(|| Status::not_found(&GroupResource::new(GROUP, role.resource()), role.name))?
         .map_err(|why| Status::forbidden(&resource(kind), object::name(object), &why))
+}
+
+/// The right to write a role with rules that the writer does not have.
+pub(super) fn escalating<'a>(write: &RbacWrite<'a>) -> Attributes<'a> {
+    let RbacWrite { user, kind, namespace, name, .. } = *write;
+    let resource = kind.resource();
+    let target = Target::Resource { group: GROUP, version: "v1", resource, subresource: "", namespace, name };
+    Attributes { user, verb: "escalate", target }
+}
+
+/// The role that a binding names.
+pub(super) struct RoleReference<'a> {
+    group: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) name: &'a str,
+}
+
+impl<'a> RoleReference<'a> {
+    pub(super) fn of(binding: &'a Value) -> Self {
+        let text =
+            |field| binding.get("roleRef").and_then(|it| it.get(field)).and_then(Value::as_str).unwrap_or("");
+        let group = if text("apiGroup").is_empty() { GROUP } else { text("apiGroup") };
+        Self { group, kind: text("kind"), name: text("name") }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self.kind, "ClusterRole" | "Role")
+    }
+
+    fn resource(&self) -> &'static str {
+        match self.kind {
+            "ClusterRole" => RbacKind::ClusterRole.resource(),
+            _ => RbacKind::Role.resource(),
+        }
+    }
+
+    /// The right to bind it whatever its rules are.
+    pub(super) fn binding(&self, write: &RbacWrite<'a>) -> Attributes<'a> {
+        let (group, resource, name) = (self.group, self.resource(), self.name);
+        let namespace = write.namespace;
+        let target = Target::Resource { group, version: "v1", resource, subresource: "", namespace, name };
+        Attributes { user: write.user, verb: "bind", target }
+    }
+}
+
+/// Whether nothing changes that gives rights.
+pub(super) fn is_housekeeping(write: &RbacWrite<'_>) -> bool {
+    write.existing.is_some_and(|it| changes_only_housekeeping(it, write.object))
+}
+
+/// Whether the role is, or was, put together from others.
+pub(super) fn is_aggregated(write: &RbacWrite<'_>) -> bool {
+    write.kind == RbacKind::ClusterRole
+        && (has_aggregation_rule(write.object) || write.existing.is_some_and(has_aggregation_rule))
+}
+
+/// All that there is.
+pub(super) fn everything() -> [PolicyRule; 2] {
+    [PolicyRule::resources(&["*"], &["*"], &["*"]), PolicyRule::urls(&["*"], &["*"])]
 }
 
 /// The rules of an aggregated ClusterRole: those of all roles that a selector of `rule` picks, by name, each once.
@@ -155,7 +183,7 @@ fn has_aggregation_rule(role: &Value) -> bool {
 }
 
 /// Only what the garbage collector changes: owners, finalizers, and who manages which field.
-fn changes_only_housekeeping(existing: &Value, wanted: &Value) -> bool {
+pub fn changes_only_housekeeping(existing: &Value, wanted: &Value) -> bool {
     let stripped = |value: &Value| {
         let mut value = value.clone();
         let metadata = object::metadata_mut(&mut value);

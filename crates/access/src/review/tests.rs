@@ -102,6 +102,7 @@ fn rules_are_listed() {
         resource_rules: vec![PolicyRule::resources(&[""], &["pods"], &["get"])],
         non_resource_rules: vec![PolicyRule::urls(&["/x"], &["get"])],
         errors: Vec::new(),
+        is_incomplete: false,
     };
     assert_eq!(
         rules_review_answer(&review, &rules)["status"],

@@ -3,6 +3,7 @@
 
 mod failures;
 mod memory;
+mod open;
 mod reads;
 mod storm;
 mod support;

@@ -29,5 +29,5 @@ async fn ten_thousand_objects_fit() {
             after.saturating_sub(before)
         );
     }
-    assert_eq!(maps(&cache).len(), 10_000);
+    assert_eq!(maps(&cache).len().unwrap(), 10_000);
 }

@@ -1,8 +1,11 @@
 //! Gets, snapshots, consistent reads, and collections that come and go.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use cache::{AddError, Cache, CollectionSpec, StartError};
+use cache::{AddError, Cache, Closed, CollectionSpec, StartError};
 use meta::StorageVersion;
 use store::{Key, Revision, Store, Txn, fault::FaultStore};
 
@@ -17,15 +20,15 @@ async fn what_was_there_before_the_start_is_served() {
     let last = put(&store, &Key::new(format!("{WIDGETS}w")), r#"{"apiVersion":"example.com/v1"}"#).await;
     let cache = start(&store).await;
     assert_eq!(cache.applied(), last);
-    let snapshot = maps(&cache).snapshot();
+    let snapshot = maps(&cache).snapshot().unwrap();
     assert_eq!((snapshot.len(), snapshot.revision()), (40, last));
-    let item = maps(&cache).get(map_key("m07").as_str()).unwrap();
+    let item = maps(&cache).get(map_key("m07").as_str()).unwrap().unwrap();
     assert_eq!((item.namespace(), item.name(), item.field(0)), ("default", "m07", "x"));
     assert_eq!(
         item.text(),
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"8","name":"m07"},"data":{"a":"x"}}"#
     );
-    assert_eq!(widgets(&cache).counts(), [(StorageVersion::new("example.com/v1"), 1)].into());
+    assert_eq!(widgets(&cache).counts().unwrap(), [(StorageVersion::new("example.com/v1"), 1)].into());
     assert_eq!(maps(&cache).field_position("data.a"), Some(0));
 }
 
@@ -36,11 +39,11 @@ async fn a_range_begins_behind_a_key_and_stays_in_its_prefix() {
         put(&store, &Key::new(format!("{MAPS}{key}")), "{}").await;
     }
     let cache = start(&store).await;
-    let snapshot = maps(&cache).snapshot();
+    let snapshot = maps(&cache).snapshot().unwrap();
     let names = |prefix: &str, after: Option<&str>| -> Vec<String> {
         let prefix = format!("{MAPS}{prefix}");
         let after = after.map(|it| format!("{MAPS}{it}"));
-        let items = snapshot.range(&prefix, after.as_deref());
+        let items = snapshot.readable(&prefix, after.as_deref());
         items.map(|it| format!("{}/{}", it.namespace(), it.name())).collect()
     };
     assert_eq!(names("a/", None), ["a/1", "a/2", "a/3"]);
@@ -58,11 +61,11 @@ async fn a_snapshot_does_not_see_later_changes() {
     let store = memory_store();
     put_map(&store, "a", "1").await;
     let cache = start(&store).await;
-    let old = maps(&cache).snapshot();
+    let old = maps(&cache).snapshot().unwrap();
     put_map(&store, "a", "2").await;
     put_map(&store, "b", "2").await;
     cache.catch_up().await.unwrap();
-    let new = maps(&cache).snapshot();
+    let new = maps(&cache).snapshot().unwrap();
     assert_eq!((old.len(), old.get(map_key("a").as_str()).unwrap().field(0)), (1, "1"));
     assert_eq!((new.len(), new.get(map_key("a").as_str()).unwrap().field(0)), (2, "2"));
     assert!(old.revision() < new.revision());
@@ -83,7 +86,7 @@ async fn no_reader_sees_half_of_a_transaction() {
     }
     while cache.applied() < revision {
         tokio::task::yield_now().await;
-        let snapshot = maps(&cache).snapshot();
+        let snapshot = maps(&cache).snapshot().unwrap();
         seen.push((snapshot.revision().get(), snapshot.len()));
     }
     for (revision, n_objects) in seen {
@@ -101,7 +104,7 @@ async fn leases_and_creation_are_known() {
     let txn = Txn::new().put_leased(&map_key("a"), map_text("a", "2"), lease);
     let modified = store.commit(txn).await.unwrap();
     cache.catch_up().await.unwrap();
-    let item = maps(&cache).get(map_key("a").as_str()).unwrap();
+    let item = maps(&cache).get(map_key("a").as_str()).unwrap().unwrap();
     assert_eq!((item.created(), item.revision(), item.lease()), (created, modified, Some(lease)));
 }
 
@@ -119,9 +122,9 @@ async fn a_consistent_read_sees_every_write_before_it() {
                 let written = put_map(&store, &name, &number.to_string()).await;
                 let revision = cache.catch_up().await.unwrap();
                 assert!(revision >= written);
-                let item = maps(&cache).get(map_key(&name).as_str()).unwrap();
+                let item = maps(&cache).get(map_key(&name).as_str()).unwrap().unwrap();
                 assert_eq!((item.revision(), item.field(0)), (written, number.to_string().as_str()));
-                assert!(maps(&cache).snapshot().revision() >= revision);
+                assert!(maps(&cache).snapshot().unwrap().revision() >= revision);
             }
         })
     });
@@ -165,7 +168,7 @@ async fn writes_elsewhere_move_every_collection_forward() {
     let cache = start(&store).await;
     let revision = put(&store, &Key::new("/convoy/own"), "x").await;
     assert_eq!(cache.catch_up().await, Ok(revision));
-    assert_eq!(maps(&cache).snapshot().revision(), revision);
+    assert_eq!(maps(&cache).snapshot().unwrap().revision(), revision);
     assert_eq!(cache.unclaimed(), Default::default());
 }
 
@@ -180,13 +183,13 @@ async fn values_that_cannot_be_served_are_named_and_hide_nothing() {
     put_map(&store, "c", "1").await;
     delete(&store, &map_key("b")).await;
     cache.catch_up().await.unwrap();
-    let unreadable = maps(&cache).unreadable();
+    let unreadable = maps(&cache).unreadable().unwrap();
     assert_eq!(unreadable.len(), 1);
     assert_eq!(unreadable[0].0, map_key("d"));
     assert!(!unreadable[0].1.contains("secret"));
     assert_eq!(cache.unreadable(), unreadable);
-    assert_eq!(maps(&cache).len(), 2);
-    assert!(maps(&cache).get(map_key("d").as_str()).is_none());
+    assert_eq!(maps(&cache).len().unwrap(), 2);
+    assert!(maps(&cache).get(map_key("d").as_str()).is_err());
 }
 
 #[tokio::test]
@@ -217,13 +220,15 @@ async fn collections_come_and_go() {
     assert_eq!(cache.unclaimed(), [("/registry/example.com/".to_owned(), 2)].into());
 
     let gadgets = cache.add(CollectionSpec::new(prefix, false)).await.unwrap();
-    assert_eq!((gadgets.len(), cache.unclaimed().len()), (2, 0));
-    let mut watcher = gadgets.watch(gadgets.snapshot().revision(), prefix).unwrap();
+    assert_eq!((gadgets.len().unwrap(), cache.unclaimed().len()), (2, 0));
+    let mut watcher = gadgets.watch(gadgets.snapshot().unwrap().revision(), prefix).unwrap();
     let revision = put(&store, &Key::new(format!("{prefix}c")), "{}").await;
     cache.catch_up().await.unwrap();
-    assert_eq!(gadgets.len(), 3);
+    assert_eq!(gadgets.len().unwrap(), 3);
     assert!(matches!(watcher.next().await, cache::Step::Event(it) if it.revision == revision));
-    assert!(matches!(cache.add(CollectionSpec::new(prefix, false)).await, Err(AddError::BadPrefix { .. })));
+    // There is one like it already.
+    assert!(Arc::ptr_eq(&cache.add(CollectionSpec::new(prefix, false)).await.unwrap(), &gadgets));
+    assert!(matches!(cache.add(CollectionSpec::new("/x/", false)).await, Err(AddError::BadPrefix { .. })));
 
     cache.remove(prefix);
     assert!(matches!(watcher.next().await, cache::Step::Ended(_)));
@@ -231,9 +236,17 @@ async fn collections_come_and_go() {
     assert_eq!(cache.unclaimed(), [("/registry/example.com/".to_owned(), 3)].into());
     put(&store, &Key::new(format!("{prefix}d")), "{}").await;
     cache.catch_up().await.unwrap();
-    assert_eq!((gadgets.len(), cache.unclaimed()["/registry/example.com/"]), (3, 4));
+    assert_eq!((gadgets.len(), cache.unclaimed()["/registry/example.com/"]), (Err(Closed), 4));
     let again = cache.add(CollectionSpec::new(prefix, false)).await.unwrap();
-    assert_eq!(again.len(), 4);
+    assert_eq!(again.len().unwrap(), 4);
+    // Nobody keeps what is gone.
+    let gone = Arc::downgrade(&again);
+    cache.remove(prefix);
+    drop(again);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(gone.upgrade().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -257,13 +270,13 @@ async fn a_collection_added_during_writes_misses_none() {
     });
     while !writer.is_finished() {
         let gadgets = cache.add(CollectionSpec::new(prefix, false)).await.unwrap();
-        let snapshot = gadgets.snapshot();
+        let snapshot = gadgets.snapshot().unwrap();
         let current = cache.catch_up().await.unwrap();
         let listed = store.list(&store::Range::prefix(prefix), store::ReadAt::Latest, 1000).await.unwrap();
         cache.wait_for(listed.revision, Duration::from_secs(10)).await.unwrap();
         assert!(snapshot.revision() <= current);
         for entry in listed.entries {
-            assert!(gadgets.get(entry.key.as_str()).unwrap().revision() >= entry.modified);
+            assert!(gadgets.get(entry.key.as_str()).unwrap().unwrap().revision() >= entry.modified);
         }
         cache.remove(prefix);
     }

@@ -93,6 +93,8 @@ pub struct Tricks {
     pub current: Mutex<Option<Revision>>,
     /// The store that is listed instead.
     pub lists: Mutex<Option<SharedStore>>,
+    /// Every list needs a permit of this.
+    pub hold: Mutex<Option<Arc<tokio::sync::Semaphore>>>,
     /// What the next watches fail with, last first.
     pub watch_errors: Mutex<Vec<WatchError>>,
 }
@@ -119,6 +121,10 @@ impl Store for Odd {
     }
 
     async fn list(&self, range: &Range, at: ReadAt, limit: usize) -> Result<Page, ReadError> {
+        let hold = self.tricks.hold.lock().clone();
+        if let Some(hold) = hold {
+            hold.acquire().await.unwrap().forget();
+        }
         let elsewhere = self.tricks.lists.lock().clone();
         elsewhere.as_ref().unwrap_or(&self.inner).list(range, at, limit).await
     }

@@ -83,9 +83,19 @@ fn the_betas_that_were_on_can_be_switched_off() {
 #[test]
 fn our_own_resources_cannot_be_switched_off() {
     for minor in 30..=36 {
-        let off = "api/all=false,internal.apiserver.k8s.io/v1alpha1=false,migration.k8s.io/v1alpha1=false,\
-                   storagemigration.k8s.io/v1beta1=false";
-        let catalog = catalog(minor, off, "").unwrap();
+        for off in [
+            "internal.apiserver.k8s.io/v1alpha1",
+            "migration.k8s.io/v1alpha1",
+            "migration.k8s.io/v1alpha1/storagestates",
+            "storagemigration.k8s.io/v1beta1",
+            "storagemigration.k8s.io/v1beta1/storageversionmigrations",
+        ] {
+            let refused = catalog(minor, &format!("{off}=false"), "").unwrap_err().to_string();
+            assert!(refused.starts_with(&format!("invalid value {off}=false: convoy needs")), "{refused}");
+            catalog(minor, &format!("{off}=true"), "").unwrap();
+        }
+        // General keys are about the resources of Kubernetes.
+        let catalog = catalog(minor, "api/all=false,api/alpha=false,api/beta=false", "").unwrap();
         let served: Vec<_> = catalog.served().iter().map(ToString::to_string).collect();
         assert_eq!(
             served,

@@ -8,7 +8,9 @@ use serde_json::json;
 use super::graph::{Identity, Life, Owner};
 use super::kinds::Place;
 use super::plan::Policy;
+use crate::api::Exactly;
 use crate::error::Error;
+use crate::justify::Justified;
 
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
@@ -85,22 +87,23 @@ pub(super) async fn get(
     Ok(found.map(|it| it.metadata))
 }
 
-/// Deletes the object if it is still what `latest` says, as far as that matters.
+/// Deletes the object if it is still what `latest` says, as far as that matters, and while its owners are as `why` says.
 pub(super) async fn delete(
     client: &Client,
     place: &Place,
     identity: &Identity,
     latest: &Latest,
     policy: Policy,
+    why: &Justified,
 ) -> Result<(), Error> {
     let collection = place.collection(&identity.namespace);
     let mut resource_version = latest.resource_version.clone();
     for _ in 0..MOST_ATTEMPTS {
-        let outcome = collection
-            .delete_exactly(client, &identity.name, policy.name(), &latest.uid, &resource_version)
-            .await;
-        match outcome {
+        let exactly =
+            Exactly { uid: &latest.uid, resource_version: &resource_version, policy: policy.name() };
+        match collection.delete(client, &identity.name, exactly, why).await {
             Err(error) if error.proves_absent(&identity.name) => return Ok(()),
+            Err(error) if error.is_unjustified() => return Err(error),
             Err(error) if error.is(409) => match get(client, place, identity).await? {
                 None => return Ok(()),
                 Some(now) if is_same(&now, latest) && now.resource_version != resource_version => {
@@ -126,9 +129,10 @@ pub(super) async fn release(
     namespace: &str,
     latest: &Latest,
     is_lost: impl Fn(&Owner) -> bool,
+    why: &Justified,
 ) -> Result<(), Error> {
     let kept: Vec<&Value> = latest.references().iter().filter(|it| !is_lost(&owner(it))).collect();
-    patch(client, place, namespace, latest, "ownerReferences", json!(kept)).await
+    patch(client, place, namespace, latest, "ownerReferences", json!(kept), why).await
 }
 
 /// No owner need wait for this object any more.
@@ -137,6 +141,7 @@ pub(super) async fn unblock(
     place: &Place,
     namespace: &str,
     latest: &Latest,
+    why: &Justified,
 ) -> Result<(), Error> {
     let mut references = latest.references().to_vec();
     for reference in &mut references {
@@ -144,7 +149,7 @@ pub(super) async fn unblock(
             reference["blockOwnerDeletion"] = json!(false);
         }
     }
-    patch(client, place, namespace, latest, "ownerReferences", json!(references)).await
+    patch(client, place, namespace, latest, "ownerReferences", json!(references), why).await
 }
 
 /// The garbage collector's part is done; the object goes if nobody else holds it.
@@ -154,9 +159,10 @@ pub(super) async fn finish(
     namespace: &str,
     latest: &Latest,
     finalizer: &str,
+    why: &Justified,
 ) -> Result<(), Error> {
     let kept: Vec<&String> = latest.finalizers.iter().flatten().filter(|it| *it != finalizer).collect();
-    patch(client, place, namespace, latest, "finalizers", json!(kept)).await
+    patch(client, place, namespace, latest, "finalizers", json!(kept), why).await
 }
 
 async fn patch(
@@ -166,10 +172,11 @@ async fn patch(
     latest: &Latest,
     field: &str,
     value: Value,
+    why: &Justified,
 ) -> Result<(), Error> {
     let Latest { uid, resource_version, name, .. } = latest;
     let patch = json!({"metadata": {"uid": uid, "resourceVersion": resource_version, field: value}});
-    match place.collection(namespace).patch(client, name, &patch).await {
+    match place.collection(namespace).patch(client, name, &patch, why).await {
         Err(error) if error.proves_absent(name) => Ok(()),
         outcome => outcome,
     }

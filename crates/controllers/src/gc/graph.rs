@@ -20,6 +20,7 @@ use std::{
 };
 
 use absent::Absent;
+use meta::GroupResource;
 use strings::Strings;
 
 /// A shared string: kinds, namespaces and uids are met again and again.
@@ -34,6 +35,29 @@ pub(crate) struct Identity {
     pub(crate) namespace: Text,
     pub(crate) name: Text,
     pub(crate) uid: Text,
+}
+
+impl Identity {
+    /// Whether both are the same object, in whichever version.
+    fn is_also(&self, other: &Self) -> bool {
+        group(&self.api_version) == group(&other.api_version)
+            && (&self.kind, &self.namespace, &self.name, &self.uid)
+                == (&other.kind, &other.namespace, &other.name, &other.uid)
+    }
+}
+
+/// The group of an `apiVersion`.
+fn group(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |it| it.0)
+}
+
+/// The resource in which an object is, was, or was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) resource: Arc<GroupResource>,
+    /// A watch has shown the object there. A uid is never used twice, so it is there or it is gone, whatever the resource
+    /// is called by now. Otherwise only the kind led there.
+    pub(crate) was_seen: bool,
 }
 
 /// One entry of `ownerReferences`.
@@ -66,6 +90,8 @@ pub(crate) struct Object {
     pub(crate) identity: Identity,
     pub(crate) owners: Vec<Owner>,
     pub(crate) life: Life,
+    /// The `resourceVersion`; `None` if it is no number, or if a finalizer says what becomes of its dependents.
+    pub(crate) plain_at: Option<u64>,
 }
 
 /// A watch: everything of one resource.
@@ -92,6 +118,8 @@ pub(crate) struct Invalid {
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) identity: Identity,
+    /// Where a watch has shown it, now or before.
+    pub(crate) seen_in: Option<Arc<GroupResource>>,
     pub(crate) is_virtual: bool,
     pub(crate) life: Life,
     pub(crate) has_dependents: bool,
@@ -99,6 +127,14 @@ pub(crate) struct View {
     pub(crate) has_dependent_going_last: bool,
     /// Those that a foreground deletion waits for.
     pub(crate) blocking: Vec<Text>,
+}
+
+/// An object all of whose owners were looked for and not found, in the state that a watch has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Abandoned {
+    pub(crate) resource_version: u64,
+    /// The owners, and where they were looked for.
+    pub(crate) owners: Vec<(Identity, Site)>,
 }
 
 /// Who owns whom.
@@ -119,17 +155,21 @@ struct Node {
     owners: Box<[Owner]>,
     dependents: BTreeSet<Text>,
     life: Life,
+    plain_at: Option<u64>,
     /// `None` for a virtual node.
     seen_by: Option<Source>,
+    /// Where a watch has shown it, also if it does so no longer.
+    seen_in: Option<Arc<GroupResource>>,
     /// The list of its source that it was last in.
     list: u32,
 }
 
 /// The lists that a watch begins with, and begins anew with after a gap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct List {
     number: u32,
     is_complete: bool,
+    resource: Arc<GroupResource>,
 }
 
 impl Node {
@@ -160,6 +200,13 @@ impl Node {
 }
 
 impl Owner {
+    /// The owner, if it is in this namespace.
+    pub(crate) fn identity(&self, namespace: Text) -> Identity {
+        let Self { api_version, kind, name, uid, .. } = self;
+        let (api_version, kind) = (api_version.clone(), kind.clone());
+        Identity { api_version, kind, namespace, name: name.clone(), uid: uid.clone() }
+    }
+
     fn is_to(&self, identity: &Identity) -> bool {
         self.uid == identity.uid
             && self.api_version == identity.api_version
@@ -170,8 +217,9 @@ impl Owner {
 
 impl Graph {
     /// A new watch.
-    pub(crate) fn add_source(&mut self, source: Source) {
-        self.sources.insert(source, List::default());
+    pub(crate) fn add_source(&mut self, source: Source, resource: GroupResource) {
+        let resource = Arc::new(resource);
+        self.sources.insert(source, List { number: 0, is_complete: false, resource });
     }
 
     /// A watch is given up because its resource is not served any more. What it showed is not gone by that: it is
@@ -237,19 +285,23 @@ impl Graph {
     pub(crate) fn list_ends(&mut self, source: Source) -> Vec<Action> {
         let Some(list) = self.sources.get_mut(&source) else { return Vec::new() };
         let number = list.number;
-        if !std::mem::replace(&mut list.is_complete, true) {
-            // Foreground deletions may have waited for this.
-            let is_waiting = |node: &Node| node.life == Life::GoingLast;
-            return self.uids(is_waiting).into_iter().map(Action::Look).collect();
-        }
+        let was_complete = std::mem::replace(&mut list.is_complete, true);
+        // Also of a first list: another one may have been broken off before it.
         let missing = self.uids(|node| node.seen_by == Some(source) && node.list != number);
-        missing.iter().flat_map(|uid| self.gone(uid)).collect()
+        let mut actions: Vec<Action> = missing.iter().flat_map(|uid| self.gone(uid)).collect();
+        if !was_complete {
+            // Foreground deletions may have waited for this.
+            let waiting = self.uids(|node| node.life == Life::GoingLast);
+            actions.extend(waiting.into_iter().map(Action::Look));
+        }
+        actions
     }
 
     /// An object was made, changed or listed.
     pub(crate) fn seen(&mut self, source: Source, object: Object) -> Vec<Action> {
-        let Some(list) = self.sources.get(&source).map(|it| it.number) else { return Vec::new() };
-        let Object { identity, owners, life } = self.share(object);
+        let Some(list) = self.sources.get(&source) else { return Vec::new() };
+        let (list, resource) = (list.number, Arc::clone(&list.resource));
+        let Object { identity, owners, life, plain_at } = self.share(object);
         let uid = identity.uid.clone();
         let mut actions = Vec::new();
         match self.nodes.get(&uid) {
@@ -265,7 +317,8 @@ impl Graph {
             .or_insert_with(|| Node::unseen(&api_version, &kind, &namespace, &name));
         let old_life = if node.is_virtual() { Life::Staying } else { node.life };
         (node.api_version, node.kind, node.namespace, node.name) = (api_version, kind, namespace, name);
-        (node.seen_by, node.list, node.life) = (Some(source), list, life);
+        (node.seen_by, node.list, node.life, node.plain_at) = (Some(source), list, life, plain_at);
+        node.seen_in = Some(resource);
         if *node.owners != *owners {
             self.relink(&uid, owners, &mut actions);
         }
@@ -307,9 +360,9 @@ impl Graph {
         owners.iter().filter(is_waiting).map(|it| Action::Look(it.uid.clone())).collect()
     }
 
-    /// The server was asked for the object that a node stands for, at `checked`, and proved that it is not there.
-    /// `checked` has no namespace if its kind has none.
-    pub(crate) fn absent(&mut self, checked: &Identity) -> Vec<Action> {
+    /// The object that a node stands for was looked for at `checked`, in this resource, and was not found. `checked` has no
+    /// namespace if its kind has none.
+    pub(crate) fn absent(&mut self, checked: &Identity, resource: &GroupResource) -> Vec<Action> {
         let Some(node) = self.nodes.get(&checked.uid) else { return Vec::new() };
         let (naming, others): (Vec<Text>, Vec<Text>) = node
             .dependents
@@ -319,7 +372,9 @@ impl Graph {
         let is_other = !node.is_virtual() && node.identity(&checked.uid) != *checked;
         let is_gone = !is_other && (others.is_empty() || !node.is_virtual());
         if !naming.is_empty() {
-            self.absent.insert(checked.clone());
+            let was_seen =
+                node.seen_in.as_deref() == Some(resource) && node.identity(&checked.uid) == *checked;
+            self.absent.insert(checked.clone(), Site { resource: Arc::new(resource.clone()), was_seen });
         }
         if is_gone {
             return self.remove(&checked.uid);
@@ -331,14 +386,65 @@ impl Graph {
         actions
     }
 
-    /// Whether an owner was proved absent before.
-    pub(crate) fn is_known_absent(&self, owner: &Identity) -> bool {
-        self.absent.contains(owner)
+    /// An object that can be deleted in the state that a watch has shown, if the server finds it and its owners so.
+    pub(crate) fn abandoned(&self, uid: &str) -> Option<Abandoned> {
+        let node = self.nodes.get(uid).filter(|it| !it.is_virtual() && it.life == Life::Staying)?;
+        let resource_version = node.plain_at?;
+        let owners = node.owners.iter().map(|it| self.absent_owner(it, &node.namespace));
+        let owners = owners.collect::<Option<Vec<_>>>().filter(|it| !it.is_empty())?;
+        Some(Abandoned { resource_version, owners })
     }
 
-    /// Notes that an owner was proved absent, though nothing may be known of it here.
-    pub(crate) fn note_absent(&mut self, owner: Identity) {
-        self.absent.insert(owner);
+    /// The owner that an object in this namespace names, and where it was looked for before and not found.
+    pub(crate) fn absent_owner(&self, owner: &Owner, namespace: &Text) -> Option<(Identity, Site)> {
+        [Text::default(), namespace.clone()].into_iter().find_map(|namespace| {
+            let identity = owner.identity(namespace);
+            let site = self.absent.site(&identity)?.clone();
+            Some((identity, site))
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn known_absent(&self, owner: &Identity) -> Option<Site> {
+        self.absent.site(owner).cloned()
+    }
+
+    /// Notes that an owner was not found, though nothing may be known of it here.
+    pub(crate) fn note_absent(&mut self, owner: Identity, site: Site) {
+        self.absent.insert(owner, site);
+    }
+
+    /// Whoever names an object that a watch has shown before, and whose kind nobody serves any more: nobody can be asked for
+    /// it, but the server can check where it was.
+    pub(crate) fn named_by(&self, uid: &str) -> Vec<Action> {
+        let dependents = self.nodes.get(uid).into_iter().flat_map(|it| &it.dependents);
+        dependents.cloned().map(Action::Look).collect()
+    }
+
+    /// An owner that was taken for absent may be there after all: the server refused to act on its absence. Whoever names
+    /// it is linked to it again.
+    pub(crate) fn doubt_absent(&mut self, owner: &Identity) -> Vec<Action> {
+        self.absent.forget(owner);
+        let Identity { api_version, kind, namespace, name, uid } = owner;
+        // Also where there is a node: a watch may have shown the owner after it was forgotten with all its dependents.
+        let dependents = self.uids(|it| it.owners.iter().any(|it| it.uid == *uid));
+        if dependents.is_empty() {
+            return Vec::new();
+        }
+        let node =
+            self.nodes.entry(uid.clone()).or_insert_with(|| Node::unseen(api_version, kind, namespace, name));
+        node.dependents.extend(dependents);
+        vec![Action::Look(uid.clone())]
+    }
+
+    /// Where a watch has shown this owner, now or before, in whichever version.
+    pub(crate) fn seen_in(&self, owner: &Owner) -> Option<(Identity, Arc<GroupResource>)> {
+        let node = self.nodes.get(&owner.uid)?;
+        let identity = node.identity(&owner.uid);
+        let is_it = group(&owner.api_version) == group(&identity.api_version)
+            && owner.kind == identity.kind
+            && owner.name == identity.name;
+        Some((identity, node.seen_in.clone().filter(|_| is_it)?))
     }
 
     /// What is known of an object.
@@ -347,6 +453,7 @@ impl Graph {
         let dependents = || node.dependents.iter().filter_map(|it| Some((it, self.nodes.get(it)?)));
         Some(View {
             identity: node.identity(uid),
+            seen_in: node.seen_in.clone(),
             is_virtual: node.is_virtual(),
             life: node.life,
             has_dependents: !node.dependents.is_empty(),
@@ -390,7 +497,7 @@ impl Graph {
 
     /// The same object with strings that others have, too.
     fn share(&mut self, object: Object) -> Object {
-        let Object { mut identity, mut owners, life } = object;
+        let Object { mut identity, mut owners, life, plain_at } = object;
         identity.api_version = self.strings.share(identity.api_version);
         identity.kind = self.strings.share(identity.kind);
         identity.namespace = self.strings.share(identity.namespace);
@@ -404,7 +511,7 @@ impl Graph {
                 }
             }
         }
-        Object { identity, owners, life }
+        Object { identity, owners, life, plain_at }
     }
 
     fn relink(&mut self, uid: &Text, owners: Vec<Owner>, actions: &mut Vec<Action>) {
@@ -508,11 +615,14 @@ impl Graph {
         candidates.sort();
         // Whether the kind has namespaces is not known here.
         let is_absent = |it: &Identity| {
-            self.absent.contains(it)
-                || self.absent.contains(&Identity { namespace: Text::default(), ..it.clone() })
+            let without_namespace = Identity { namespace: Text::default(), ..it.clone() };
+            self.absent.site(it).or_else(|| self.absent.site(&without_namespace)).is_some()
         };
         let next = candidates.into_iter().find(|it| !is_absent(it))?;
         let node = self.nodes.get_mut(uid)?;
+        if !node.identity(uid).is_also(&next) {
+            node.seen_in = None;
+        }
         (node.api_version, node.kind, node.namespace, node.name) =
             (next.api_version, next.kind, next.namespace, next.name);
         Some(Action::Look(uid.clone()))
@@ -529,7 +639,9 @@ impl Node {
             owners: Box::default(),
             dependents: BTreeSet::new(),
             life: Life::Staying,
+            plain_at: None,
             seen_by: None,
+            seen_in: None,
             list: 0,
         }
     }

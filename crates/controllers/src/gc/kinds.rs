@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use meta::GroupResource;
+
 use crate::api::Collection;
 use crate::discovery::Served;
 
@@ -15,6 +17,11 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The group and plural name of the resource.
+    pub(super) fn resource(&self) -> GroupResource {
+        GroupResource::new(self.group.as_str(), self.resource.as_str())
+    }
+
     /// All objects in this namespace, or all of them if it is empty.
     pub(super) fn collection(&self, namespace: &str) -> Collection {
         let Self { group, version, resource, is_namespaced } = self;

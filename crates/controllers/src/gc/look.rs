@@ -3,13 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use meta::{Fact, GroupResource, grounds};
 use tracing::{debug, info};
 
 use super::Shared;
 use super::act::{self, FOREGROUND, Latest, ORPHAN, Slim};
-use super::graph::{Identity, Life, Owner, Text, View};
+use super::graph::{Abandoned, Identity, Life, Owner, Site, Text, View};
 use super::kinds::{Kinds, Place};
-use super::plan::{self, Item, Plan, Standing};
+use super::plan::{self, Item, Plan, Policy, Standing};
+use crate::api::Exactly;
 use crate::discovery::{self, Undiscovered};
 use crate::error::Error;
 use crate::work::Next;
@@ -28,12 +30,22 @@ pub(super) async fn look(shared: Arc<Shared>, uid: String) -> Result<Next, Error
     }
     let kinds = shared.kinds()?;
     let Some(place) = kinds.place(&view.identity.api_version, &view.identity.kind) else {
+        if shared.ctx.proves && view.is_virtual && view.seen_in.is_some() {
+            let actions = shared.graph().named_by(&uid);
+            shared.take_up(actions);
+        }
         return Ok(Next::After(UNSERVED));
     };
     let Some(identity) = located(&view.identity, place) else { return Ok(Next::OnChange) };
+    let abandoned = shared.graph().abandoned(&uid);
+    if let Some(abandoned) = abandoned
+        && delete_as_seen(&shared, place, &identity, abandoned).await?
+    {
+        return Ok(Next::OnChange);
+    }
     let found = act::get(&shared.ctx.client, place, &identity).await?;
     let Some(latest) = found.filter(|it| *it.uid == *uid) else {
-        let actions = shared.graph().absent(&identity);
+        let actions = shared.graph().absent(&identity, &place.resource());
         shared.take_up(actions);
         return Ok(Next::OnChange);
     };
@@ -61,6 +73,56 @@ fn located(identity: &Identity, place: &Place) -> Option<Identity> {
     }
 }
 
+/// Where the object of this identity is, in this resource.
+fn place_of(identity: &Identity, resource: &GroupResource) -> grounds::Place {
+    grounds::Place {
+        group: resource.group.to_string(),
+        resource: resource.resource.to_string(),
+        namespace: identity.namespace.to_string(),
+        name: identity.name.to_string(),
+    }
+}
+
+/// The fact that an owner is not there; the server is to check that.
+fn gone(owner: &Identity, site: &Site) -> Fact {
+    // Where only its kind led to the resource, the resource must still be of that kind.
+    let kind = (!site.was_seen).then(|| owner.kind.to_string());
+    Fact::Gone { object: place_of(owner, &site.resource), uid: owner.uid.to_string(), kind }
+}
+
+/// An owner that was not found.
+fn dangling(owner: Identity, site: &Site) -> Found {
+    let fact = gone(&owner, site);
+    Found::Owner(Standing::Dangling, Some(Box::new(Proof { owner, fact })))
+}
+
+/// Deletes an object in exactly the state that a watch has shown, without asking for it first. `false` if that is not its
+/// state any more, or an owner may be there after all: then a look tells more.
+async fn delete_as_seen(
+    shared: &Shared,
+    place: &Place,
+    identity: &Identity,
+    abandoned: Abandoned,
+) -> Result<bool, Error> {
+    let Abandoned { resource_version, owners } = abandoned;
+    if owners.len() > MOST_OWNERS {
+        return Ok(false);
+    }
+    let why = shared.ctx.because(owners.iter().map(|(owner, site)| gone(owner, site)));
+    let resource_version = resource_version.to_string();
+    let policy = Policy::Background.name();
+    let exactly = Exactly { uid: &identity.uid, resource_version: &resource_version, policy };
+    let collection = place.collection(&identity.namespace);
+    match collection.delete(&shared.ctx.client, &identity.name, exactly, &why).await {
+        Ok(()) => {
+            info!(kind = %identity.kind, namespace = %identity.namespace, name = %identity.name, policy, "an object without owners is deleted");
+            Ok(true)
+        }
+        Err(error) if error.is(409) || error.proves_absent(&identity.name) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 struct Look<'a> {
     shared: &'a Shared,
     kinds: &'a Kinds,
@@ -70,9 +132,18 @@ struct Look<'a> {
     latest: &'a Latest,
 }
 
+/// The most owners whose standing one request can rest on, beside the term of the leader.
+const MOST_OWNERS: usize = grounds::MAX_FACTS - 1;
+
+/// An owner, and what proves how it stands. The owner that it names is looked for again if that turns out to be wrong.
+struct Proof {
+    owner: Identity,
+    fact: Fact,
+}
+
 /// How an owner was found.
 enum Found {
-    Owner(Standing),
+    Owner(Standing, Option<Box<Proof>>),
     /// Nobody serves its kind: that proves nothing.
     Unserved,
     /// An object outside of namespaces names an owner inside one.
@@ -87,9 +158,13 @@ impl Look<'_> {
             return Ok(Next::OnChange);
         }
         let mut standings = Vec::with_capacity(owners.len());
+        let mut proofs = Vec::new();
         for owner in &owners {
             match self.find(owner).await? {
-                Found::Owner(standing) => standings.push((owner.uid.clone(), standing)),
+                Found::Owner(standing, proof) => {
+                    standings.push((owner.uid.clone(), standing));
+                    proofs.extend(proof.map(|it| *it));
+                }
                 Found::Unserved => return Ok(Next::After(UNSERVED)),
                 Found::Impossible => return Ok(Next::OnChange),
             }
@@ -100,64 +175,86 @@ impl Look<'_> {
             has_orphan_finalizer: self.latest.has_finalizer(ORPHAN),
             has_foreground_finalizer: self.latest.has_finalizer(FOREGROUND),
         };
-        self.carry_out(plan::plan(item, &standings)).await
+        let outcome = self.carry_out(plan::plan(item, &standings), &proofs).await;
+        if outcome.as_ref().is_err_and(Error::is_unjustified) {
+            // What was thought of the owners is wrong, or the lease is lost.
+            let mut graph = self.shared.graph();
+            let actions = proofs.iter().flat_map(|it| graph.doubt_absent(&it.owner)).collect();
+            drop(graph);
+            self.shared.take_up(actions);
+        }
+        outcome
     }
 
-    async fn carry_out(&self, plan: Plan) -> Result<Next, Error> {
+    async fn carry_out(&self, plan: Plan, proofs: &[Proof]) -> Result<Next, Error> {
         let Self { shared, place, identity, latest, .. } = self;
-        let client = &shared.ctx.client;
+        let (ctx, client) = (&shared.ctx, &shared.ctx.client);
+        let because = |proofs: &[&Proof]| ctx.because(proofs.iter().map(|it| it.fact.clone()));
+        let some: Vec<&Proof> = proofs.iter().take(MOST_OWNERS).collect();
         match plan {
             Plan::Keep => {}
+            Plan::Delete { .. } if proofs.len() > MOST_OWNERS => {
+                // One request cannot prove so much: some owners are forgotten first.
+                let is_lost = |it: &Owner| some.iter().any(|proof| proof.owner.uid == it.uid);
+                act::release(client, place, &identity.namespace, latest, is_lost, &because(&some)).await?;
+                return Ok(Next::After(Duration::ZERO));
+            }
             Plan::Release(lost) => {
                 debug!(kind = %identity.kind, namespace = %identity.namespace, name = %identity.name, "lost owners are forgotten");
-                act::release(client, place, &identity.namespace, latest, |it| lost.contains(&it.uid)).await?;
+                let all = proofs.iter().filter(|it| lost.contains(&it.owner.uid));
+                let some: Vec<&Proof> = all.take(MOST_OWNERS).collect();
+                let is_lost = |it: &Owner| some.iter().any(|proof| proof.owner.uid == it.uid);
+                act::release(client, place, &identity.namespace, latest, is_lost, &because(&some)).await?;
+                if some.len() < lost.len() {
+                    return Ok(Next::After(Duration::ZERO));
+                }
             }
             Plan::Delete { unblock: true, .. } if latest.owners().iter().any(|it| it.is_blocking) => {
-                act::unblock(client, place, &identity.namespace, latest).await?;
+                act::unblock(client, place, &identity.namespace, latest, &because(&some)).await?;
                 // The object has changed; what it is now decides.
                 return Ok(Next::After(Duration::ZERO));
             }
             Plan::Delete { policy, .. } => {
                 info!(kind = %identity.kind, namespace = %identity.namespace, name = %identity.name, policy = policy.name(), "an object without owners is deleted");
-                act::delete(client, place, identity, latest, policy).await?;
+                act::delete(client, place, identity, latest, policy, &because(&some)).await?;
             }
         }
         Ok(Next::OnChange)
     }
 
     async fn find(&self, owner: &Owner) -> Result<Found, Error> {
-        let named = |namespace: Text| Identity {
-            api_version: owner.api_version.clone(),
-            kind: owner.kind.clone(),
-            namespace,
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
-        };
         let own_namespace = &self.identity.namespace;
-        {
-            let graph = self.shared.graph();
-            if graph.is_known_absent(&named(Text::default()))
-                || graph.is_known_absent(&named(own_namespace.clone()))
-            {
-                return Ok(Found::Owner(Standing::Dangling));
-            }
+        if let Some((owner, site)) = self.shared.graph().absent_owner(owner, own_namespace) {
+            return Ok(dangling(owner, &site));
         }
         let Some(place) = self.kinds.place(&owner.api_version, &owner.kind) else {
-            return Ok(Found::Unserved);
+            // Nobody can be asked, but the server can check where the owner was.
+            let seen = self.shared.graph().seen_in(owner).filter(|_| self.shared.ctx.proves);
+            return Ok(seen.map_or(Found::Unserved, |(identity, resource)| {
+                dangling(identity, &Site { resource, was_seen: true })
+            }));
         };
-        let Some(identity) = located(&named(own_namespace.clone()), place) else {
+        let Some(identity) = located(&owner.identity(own_namespace.clone()), place) else {
             return Ok(Found::Impossible);
         };
         let found = act::get(&self.shared.ctx.client, place, &identity).await?;
-        let standing = match found.filter(|it| *it.uid == *owner.uid) {
+        Ok(match found.filter(|it| *it.uid == *owner.uid) {
             None => {
-                self.shared.graph().note_absent(identity);
-                Standing::Dangling
+                let mut graph = self.shared.graph();
+                let resource = place.resource();
+                let was_seen = graph.seen_in(owner).is_some_and(|(_, it)| *it == resource);
+                let site = Site { resource: Arc::new(resource), was_seen };
+                graph.note_absent(identity.clone(), site.clone());
+                dangling(identity, &site)
             }
-            Some(it) if it.life() == Life::GoingLast => Standing::Waiting,
-            Some(_) => Standing::Solid,
-        };
-        Ok(Found::Owner(standing))
+            Some(it) if it.life() == Life::GoingLast => {
+                let object = place_of(&identity, &place.resource());
+                let uid = identity.uid.to_string();
+                let fact = Fact::Deleting { object, uid, finalizer: FOREGROUND.to_owned() };
+                Found::Owner(Standing::Waiting, Some(Box::new(Proof { owner: identity, fact })))
+            }
+            Some(_) => Found::Owner(Standing::Solid, None),
+        })
     }
 
     /// Foreground: the object goes when nothing blocks it any more.
@@ -174,14 +271,15 @@ impl Look<'_> {
                 "not everything that could be a dependent has been seen yet".to_owned(),
             ));
         }
+        let why = shared.ctx.because([]);
         if view.blocking.is_empty() {
-            act::finish(client, place, &identity.namespace, latest, FOREGROUND).await?;
+            act::finish(client, place, &identity.namespace, latest, FOREGROUND, &why).await?;
             return Ok(Next::OnChange);
         }
         if shared.graph().is_in_waiting_circle(&identity.uid)
             && latest.owners().iter().any(|it| it.is_blocking)
         {
-            act::unblock(client, place, &identity.namespace, latest).await?;
+            act::unblock(client, place, &identity.namespace, latest, &why).await?;
             return Ok(Next::OnChange);
         }
         for uid in &view.blocking {
@@ -206,8 +304,14 @@ impl Look<'_> {
         places.extend(fresh.places_of_dependents(place.is_namespaced).filter(|it| !known.contains(it)));
         let lists = stream::iter(places.into_iter().map(|it| self.release_in(it)));
         lists.buffer_unordered(LISTS_AT_ONCE).try_collect::<()>().await?;
-        act::finish(client, place, &identity.namespace, latest, ORPHAN).await?;
+        act::finish(client, place, &identity.namespace, latest, ORPHAN, &shared.ctx.because([])).await?;
         Ok(Next::OnChange)
+    }
+
+    /// The fact that the object goes and leaves its dependents behind.
+    fn is_orphaning(&self) -> Fact {
+        let object = place_of(self.identity, &self.place.resource());
+        Fact::Deleting { object, uid: self.identity.uid.to_string(), finalizer: ORPHAN.to_owned() }
     }
 
     async fn release_in(&self, place: Place) -> Result<(), Error> {
@@ -221,7 +325,8 @@ impl Look<'_> {
                 let is_owner = |it: &Owner| it.uid == self.identity.uid;
                 if metadata.owners().iter().any(is_owner) {
                     let namespace = metadata.namespace.as_deref().unwrap_or_default();
-                    act::release(client, &place, namespace, &metadata, is_owner).await?;
+                    let why = self.shared.ctx.because([self.is_orphaning()]);
+                    act::release(client, &place, namespace, &metadata, is_owner, &why).await?;
                 }
             }
             if token.is_none() {

@@ -10,6 +10,7 @@ use futures_util::{
     stream::{AbortHandle, SelectAll, abortable},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use meta::GroupResource;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -174,7 +175,7 @@ impl Monitors {
         if key.0 == "apiextensions.k8s.io" && key.1 == "customresourcedefinitions" {
             self.definitions = Some(source);
         }
-        shared.graph().add_source(source);
+        shared.graph().add_source(source, GroupResource::new(key.0.as_str(), key.1.as_str()));
         let (events, stop) = abortable(metadata(&shared.ctx.client, served).map(move |it| (source, it)));
         self.streams.push(events.boxed());
         let (api_version, kind) = (served.api_version().into(), served.kind.as_str().into());
@@ -237,6 +238,8 @@ impl Monitor {
         let finalizers = metadata.finalizers.unwrap_or_default();
         let life =
             act::life(metadata.deletion_timestamp.is_some(), |name| finalizers.iter().any(|it| it == name));
+        let is_plain = !finalizers.iter().any(|it| it == act::ORPHAN || it == act::FOREGROUND);
+        let plain_at = metadata.resource_version.filter(|_| is_plain).and_then(|it| it.parse().ok());
         let owners = metadata.owner_references.into_iter().flatten().map(|it| Owner {
             api_version: it.api_version.into(),
             kind: it.kind.into(),
@@ -247,6 +250,7 @@ impl Monitor {
         Object {
             owners: owners.collect(),
             life,
+            plain_at,
             identity: Identity {
                 api_version: self.api_version.clone(),
                 kind: self.kind.clone(),

@@ -153,7 +153,7 @@ impl ApiEngine {
                 "the API servers agreed anew to write {} in {version}",
                 task.resource
             ))),
-            Standing::Apart(why) => Err(Trouble::Disagreement(why)),
+            Standing::Apart(why) | Standing::Following(why) => Err(Trouble::Disagreement(why)),
             Standing::Silent(why) => Err(Trouble::Later(why)),
             Standing::Absent => Err(Trouble::Gone),
         }
@@ -267,6 +267,7 @@ impl Engine for ApiEngine {
             match self.standing(resource).await {
                 Standing::Agreed { version, epoch, .. } => Ok(Agreement::Agreed { version, epoch }),
                 Standing::Apart(why) => Ok(Agreement::Open(why)),
+                Standing::Following(why) => Ok(Agreement::Following(why)),
                 // Who does not answer has not said anything else: a run goes on when they do.
                 Standing::Silent(why) => Err(Trouble::Later(why)),
                 Standing::Absent => Ok(Agreement::Absent),

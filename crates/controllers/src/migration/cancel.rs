@@ -67,5 +67,5 @@ async fn end(ctx: &Ctx, api: Api, name: &str) -> Result<(), Error> {
         let stored = api.collection().replace_subresource(&ctx.client, name, "status", &written).await?;
         migration = Migration::read(api, stored);
     }
-    migration.drop_finalizer(&ctx.client).await
+    migration.drop_finalizer(ctx).await
 }

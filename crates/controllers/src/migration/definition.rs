@@ -245,7 +245,7 @@ pub(super) fn is_long_unchanged(crd: &Value, now: Timestamp) -> bool {
 async fn annotate(ctx: &Ctx, crd: &Value, annotations: &Value) -> Result<(), Error> {
     let version = object::resource_version(crd);
     let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
-    collection().patch(&ctx.client, object::name(crd), &patch).await
+    collection().patch(&ctx.client, object::name(crd), &patch, &ctx.because([])).await
 }
 
 fn holder(migration: &Migration) -> String {

@@ -21,6 +21,9 @@ pub enum Agreement {
     },
     /// They write different versions, or not all have said what they write.
     Open(String),
+    /// A custom resource is defined to be written in another version, and the servers have not all followed yet. Unlike
+    /// [`Agreement::Open`] this lasts for a moment, and the definition says what will be agreed on.
+    Following(String),
     /// There is no such resource.
     Absent,
 }
@@ -207,6 +210,12 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Looks at how the objects behind `position` are stored.
     fn verify<'a>(&'a self, task: &'a Task, position: &'a str) -> BoxFuture<'a, Result<Look, Trouble>>;
+
+    /// Whether the agreement of a task stands, by whoever decides on it and not by what is remembered of that. Asked after
+    /// the last look: what was written until the answer was written under the agreement.
+    fn stands<'a>(&'a self, _task: &'a Task) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// How often [`Engine::verify`] looks at each object.
     fn n_looks(&self) -> u64 {

@@ -303,6 +303,9 @@ impl Work<'_> {
         match step {
             Step::Rest => Ok(Some(Next::OnChange)),
             Step::Unwind => self.unwind().await,
+            Step::Wait { reason, message } if matches!(agreement, Agreement::Following(_)) => {
+                self.set_back(reason, &message).await
+            }
             Step::Wait { reason, message } => self.wait(reason, &message, LOOK_AGAIN).await,
             Step::Begin { version, epoch } => self.begin(version, epoch).await,
             Step::Freeze => self.freeze().await,
@@ -341,7 +344,7 @@ impl Work<'_> {
     /// Lets go of the definition and of the migration itself.
     async fn unwind(&mut self) -> Result<Option<Next>, Error> {
         definition::unfreeze(&self.shared.ctx, &self.migration).await?;
-        self.migration.drop_finalizer(&self.shared.ctx.client).await?;
+        self.migration.drop_finalizer(&self.shared.ctx).await?;
         Ok(Some(Next::OnChange))
     }
 
@@ -365,7 +368,7 @@ impl Work<'_> {
         if !self.migration.has_finalizer() {
             let mut finalizers = object::finalizers(&self.migration.object);
             finalizers.push(FINALIZER);
-            self.migration.set_finalizers(&self.shared.ctx.client, &json!(finalizers)).await?;
+            self.migration.set_finalizers(&self.shared.ctx, &json!(finalizers)).await?;
             return Ok(Some(Next::After(Duration::ZERO)));
         }
         self.live.since = Instant::now();

@@ -96,7 +96,7 @@ pub(super) fn plan(facts: Facts<'_>) -> Step {
         }
         Agreement::Absent => wait("ResourceNotFound", "resource does not exist in discovery yet"),
         Agreement::Open(why) if run.phase.has_begun() => end(Phase::Aborted, "AgreementEnded", why),
-        Agreement::Open(why) => wait("NotAgreed", why),
+        Agreement::Open(why) | Agreement::Following(why) => wait("NotAgreed", why),
         Agreement::Agreed { version, epoch } => agreed(run, version, *epoch),
     }
 }
@@ -180,6 +180,16 @@ mod tests {
             let open = Agreement::Open("not yet".to_owned());
             let step = next(&run(phase), &Wishes::default(), &open);
             assert_eq!(step, wait("NotAgreed", "not yet"), "{phase:?}");
+        }
+    }
+
+    /// A flip that somebody forces is seen in the definition before every server writes by it.
+    #[test]
+    fn servers_that_follow_a_definition_are_waited_for() {
+        for phase in [Phase::Pending, Phase::Checking, Phase::Frozen, Phase::Running, Phase::Verifying] {
+            let following = Agreement::Following("a moment".to_owned());
+            let step = next(&run(phase), &Wishes::default(), &following);
+            assert_eq!(step, wait("NotAgreed", "a moment"), "{phase:?}");
         }
     }
 

@@ -11,6 +11,7 @@ use super::state::{Phase, Run};
 use crate::api::Collection;
 use crate::changes::Watched;
 use crate::error::Error;
+use crate::run::Ctx;
 
 /// Kept on a migration for as long as it holds something that must be let go.
 pub(super) const FINALIZER: &str = "convoy.dev/migration";
@@ -200,19 +201,19 @@ impl Migration {
     }
 
     /// Lets go of the migration itself.
-    pub(super) async fn drop_finalizer(&self, client: &Client) -> Result<(), Error> {
+    pub(super) async fn drop_finalizer(&self, ctx: &Ctx) -> Result<(), Error> {
         if !self.has_finalizer() {
             return Ok(());
         }
         let others: Vec<&str> =
             object::finalizers(&self.object).into_iter().filter(|it| *it != FINALIZER).collect();
-        self.set_finalizers(client, &json!(others)).await
+        self.set_finalizers(ctx, &json!(others)).await
     }
 
-    pub(super) async fn set_finalizers(&self, client: &Client, finalizers: &Value) -> Result<(), Error> {
+    pub(super) async fn set_finalizers(&self, ctx: &Ctx, finalizers: &Value) -> Result<(), Error> {
         let version = object::resource_version(&self.object);
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        self.api.collection().patch(client, self.name(), &patch).await
+        self.api.collection().patch(&ctx.client, self.name(), &patch, &ctx.because([])).await
     }
 
     /// The reference of Events.

@@ -3,13 +3,14 @@
 
 use futures_util::{StreamExt, stream};
 use kube::Client;
-use meta::{Value, object, time};
+use meta::{Fact, Value, object, time};
 use tracing::{debug, info};
 
 use super::observe::{AT_ONCE, Slim, collection};
 use super::plan::{Resource, Seen};
 use super::{conditions, plan};
 use crate::error::Error;
+use crate::justify::Justified;
 use crate::run::Ctx;
 
 /// Sets the phase, where the server has not.
@@ -23,11 +24,13 @@ pub(crate) async fn report(ctx: &Ctx, namespace: Value, seen: &Seen) -> Result<V
 }
 
 /// Deletes all of `resources`; they have to be looked at again.
-pub(crate) async fn delete(client: &Client, seen: &mut Seen, resources: Vec<Resource>) {
-    let namespace = &seen.namespace;
+pub(crate) async fn delete(ctx: &Ctx, uid: &str, seen: &mut Seen, resources: Vec<Resource>) {
+    let (client, namespace) = (&ctx.client, &seen.namespace);
+    // In the transaction of every single removal: the namespace may be freed by force and made anew at any moment.
+    let why = &ctx.because([Fact::namespace_ends(namespace, uid)]);
     let deletions = resources.into_iter().map(|it| async move {
         debug!(namespace, resource = it.resource, group = it.group, "content is deleted");
-        let outcome = delete_all(client, namespace, &it).await;
+        let outcome = delete_all(client, namespace, &it, why).await;
         (it, outcome.map_err(|it| it.text()))
     });
     let outcomes: Vec<_> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
@@ -45,8 +48,8 @@ pub(crate) async fn finish(ctx: &Ctx, namespace: Value, seen: &mut Seen) -> Resu
         if plan::is_held_by_others(&namespace) { report(ctx, namespace, seen).await? } else { namespace };
     let name = object::name(&namespace).to_owned();
     let Some(finalized) = plan::finalized(namespace.clone()) else { return Ok(None) };
-    match super::collection().replace_subresource(&ctx.client, &name, "finalize", &finalized).await {
-        Ok(_) => info!(namespace = name, "a deleted namespace is empty and finished"),
+    match super::collection().finalize(&ctx.client, &name, &finalized, &ctx.because([])).await {
+        Ok(()) => info!(namespace = name, "a deleted namespace is empty and finished"),
         Err(error) if error.is(404) => {}
         Err(error) if error.is_unserved_content() => {
             let why = error.text();
@@ -74,24 +77,34 @@ async fn write_status(
     }
 }
 
-async fn delete_all(client: &Client, namespace: &str, resource: &Resource) -> Result<(), Error> {
+async fn delete_all(
+    client: &Client,
+    namespace: &str,
+    resource: &Resource,
+    why: &Justified,
+) -> Result<(), Error> {
     if !resource.can_delete_collection {
-        return delete_each(client, namespace, resource).await;
+        return delete_each(client, namespace, resource, why).await;
     }
-    match collection(namespace, resource).delete_all(client).await {
-        Err(error) if error.is(405) => delete_each(client, namespace, resource).await,
+    match collection(namespace, resource).delete_all(client, why).await {
+        Err(error) if error.is(405) => delete_each(client, namespace, resource, why).await,
         outcome => outcome,
     }
 }
 
-async fn delete_each(client: &Client, namespace: &str, resource: &Resource) -> Result<(), Error> {
+async fn delete_each(
+    client: &Client,
+    namespace: &str,
+    resource: &Resource,
+    why: &Justified,
+) -> Result<(), Error> {
     let collection = collection(namespace, resource);
     let mut token = None;
     loop {
         let (items, next) = collection.list_metadata::<Slim>(client, token.as_deref()).await?.open();
         token = next;
         for Slim { metadata } in items {
-            match collection.delete(client, &metadata.name).await {
+            match collection.delete(client, &metadata.name, metadata.exactly(), why).await {
                 Err(error) if !error.is(404) && !error.is(409) => return Err(error),
                 _ => {}
             }

@@ -5,7 +5,7 @@ use kube::Client;
 use serde::Deserialize;
 
 use super::plan::{Content, Resource, Seen};
-use crate::api::Collection;
+use crate::api::{Collection, Exactly};
 use crate::error::Error;
 
 /// Lists or deletions in one namespace that run at the same time.
@@ -41,8 +41,19 @@ pub(crate) struct Slim {
 pub(crate) struct SlimMetadata {
     #[serde(default)]
     pub(crate) name: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
     deletion_timestamp: Option<String>,
     finalizers: Option<Vec<String>>,
+}
+
+impl SlimMetadata {
+    /// This object in this state.
+    pub(crate) fn exactly(&self) -> Exactly<'_> {
+        Exactly { uid: &self.uid, resource_version: &self.resource_version, policy: "Background" }
+    }
 }
 
 /// How far to read.

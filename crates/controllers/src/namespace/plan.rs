@@ -13,7 +13,7 @@ use meta::{Value, object};
 use crate::discovery::Undiscovered;
 
 /// The finalizer that is ours to remove.
-pub(crate) const FINALIZER: &str = "kubernetes";
+pub(crate) const FINALIZER: &str = meta::grounds::NAMESPACE_FINALIZER;
 
 /// Something that a namespace can hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -97,7 +97,7 @@ pub(super) fn plan(facts: &Facts<'_>) -> Plan {
     let state = facts.state.filter(|it| !(is_unwatched && is_stale(it, now)));
     match agreement {
         Agreement::Absent => Plan::default(),
-        Agreement::Open(_) => {
+        Agreement::Open(_) | Agreement::Following(_) => {
             let unfinished = migrations.iter().filter(|it| it.is_own && !it.is_ended);
             let known = Known {
                 current: UNKNOWN.to_owned(),

@@ -16,3 +16,4 @@ mod migrator;
 mod namespace;
 mod random_graphs;
 mod running;
+mod stands;

@@ -57,6 +57,8 @@ impl Endpoint {
                 self.load("UPDATE 1 KB", size, size.connections, 200, self.updates(size)).await
             }
             Measure::Patch => self.load("PATCH 1 KB", size, size.connections, 200, self.patches(size)).await,
+            Measure::Delete => self.delete(size).await,
+            Measure::Collect => return Ok(vec![self.collect(size).await?]),
             Measure::Watch => self.watch(size).await,
             Measure::Definitions => return Ok(vec![self.definitions(size).await?]),
             Measure::Migration => return Ok(vec![self.migration(size).await?]),
@@ -112,6 +114,47 @@ impl Endpoint {
             let kind = "application/merge-patch+json";
             target.request_as("PATCH", &path, patch.as_bytes(), "application/json", kind).into()
         })
+    }
+
+    /// Objects that are there for this alone, deleted one by one.
+    async fn delete(&self, size: Size) -> Result<Figure, LoadError> {
+        let make = MAPS.creates(&self.target, "doomed");
+        closed_loop::send_all(&self.target, size.connections, size.objects, make).await?;
+        let target = self.target.clone();
+        let make: MakeRequest = Arc::new(move |number| {
+            target.request("DELETE", &format!("{}/doomed-{number}", MAPS.path), b"").into()
+        });
+        let took = closed_loop::send_all(&self.target, size.connections, size.objects, make).await?;
+        let note = format!("{} objects, {} connections", size.objects, size.connections);
+        Ok(Figure::rate("DELETE 1 KB", float(size.objects) / took.as_secs_f64(), note))
+    }
+
+    /// Objects of one owner, from its deletion until the last of them is gone.
+    async fn collect(&self, size: Size) -> Result<Figure, Failure> {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
+        let owner = self.ask("POST", MAPS.path, Some(&owner)).await?;
+        let reference = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+            "uid": owner["metadata"]["uid"]}]);
+        let target = self.target.clone();
+        let make: MakeRequest = Arc::new(move |number| {
+            let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+                "name": format!("owned-{number}"), "labels": {"owned": "true"}, "ownerReferences": reference,
+            }});
+            target.request("POST", MAPS.path, body.to_string().as_bytes()).into()
+        });
+        let sent = closed_loop::send_all(&self.target, size.connections, size.objects, make).await;
+        sent.map_err(|it| Failure::because(&it))?;
+        let begin = self.clock.monotonic();
+        self.ask("DELETE", &format!("{}/owner", MAPS.path), None).await?;
+        let left = format!("{}?labelSelector=owned%3Dtrue&limit=1", MAPS.path);
+        self.until("the collection of an owner's objects", PATIENCE, || async {
+            let list = self.ask("GET", &left, None).await?;
+            Ok(list["items"].as_array().is_none_or(Vec::is_empty))
+        })
+        .await?;
+        let took = self.clock.monotonic().saturating_sub(begin);
+        let note = format!("{} objects of one owner", size.objects);
+        Ok(Figure::rate("garbage collection", float(size.objects) / took.as_secs_f64(), note))
     }
 
     async fn watch(&self, size: Size) -> Result<Figure, LoadError> {

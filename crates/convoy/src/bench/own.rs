@@ -23,8 +23,8 @@ use crate::{
     cluster::ClusterFlags,
     duration::GoDuration,
     failure::Failure,
-    flags::{EtcdFlags, StorageFlags},
-    storage::Storage,
+    flags::{DEFAULT_QUOTA, EtcdFlags, StorageFlags},
+    storage::{NotOpened, Storage},
 };
 
 /// How long a start may take.
@@ -153,10 +153,15 @@ impl Own {
             data_dir: None,
             etcd,
             etcd_compaction_interval: GoDuration::from_secs(0),
+            quota_backend_bytes: DEFAULT_QUOTA,
             event_ttl: GoDuration::from_secs(3_600),
         };
         let clock: SharedClock = SystemClock::shared();
-        let store = Storage::open(&flags, &clock).await?.shared();
+        let store = match Storage::open(&flags, &clock).await {
+            Ok(storage) => storage.shared(),
+            Err(NotOpened::Missing(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
         loop {
             let page = store.list(&Range::prefix("/"), ReadAt::Latest, PAGE).await;
             let page = page.map_err(|it| Failure::because(&it))?;

@@ -83,6 +83,11 @@ fn flags_that_make_no_sense_are_wrong_usage_and_name_themselves() {
         (&["--logging-format=xml"], "--logging-format"),
         (&["--runtime-config=nonsense=true"], "runtime-config"),
         (&["--runtime-config=no.such.group/v1=true"], "no.such.group"),
+        (
+            &["--runtime-config=internal.apiserver.k8s.io/v1alpha1=false"],
+            "invalid value internal.apiserver.k8s.io/v1alpha1=false: convoy needs",
+        ),
+        (&["--runtime-config=migration.k8s.io/v1alpha1/storagestates=false"], "storagestates=false"),
         (&["--feature-gates=NoSuchGate=true"], "NoSuchGate"),
         (&["--authorization-mode=Nonsense"], "Nonsense"),
         (&["--authorization-mode="], "authorization-mode"),
@@ -131,14 +136,13 @@ fn other_servers_are_believed_by_an_authority_that_is_named_or_made() {
         peers(&parse(&[&own[..], more].concat()), pki).map_err(|it| it.message)
     };
     // Certificates of their own, and nobody says who vouches for them.
-    assert_eq!(read(&[], None), Ok(None));
+    assert!(read(&[], None).unwrap().is_none());
     let folder = tempfile::tempdir().unwrap();
     let made =
         server::pki::ensure(folder.path(), &ServingNames::standard(), store::SystemClock::shared().now());
     let made = made.map_err(|it| it.to_string()).unwrap();
-    assert_eq!(
-        read(&[], Some(&made)),
-        Ok(None),
+    assert!(
+        read(&[], Some(&made)).unwrap().is_none(),
         "the self-made authority vouches for self-made certificates only"
     );
     let found = peers(&parse(&[]), Some(&made)).map_err(|it| it.message).unwrap().unwrap();
@@ -148,7 +152,7 @@ fn other_servers_are_believed_by_an_authority_that_is_named_or_made() {
         (&["--peer-ca-file=c", "--proxy-client-cert-file=d"], "proxy-key-file"),
     ] {
         let expect = format!("error building peer proxy handler, {missing} not specified");
-        assert_eq!(read(more, None), Err(expect));
+        assert_eq!(read(more, None).unwrap_err(), expect);
     }
     let all = ["--peer-ca-file=c", "--proxy-client-cert-file=d", "--proxy-client-key-file=e"];
     let found = read(&all, None).unwrap().unwrap();
@@ -172,13 +176,40 @@ fn unreadable_files_are_failures_that_name_the_file() {
     assert_eq!(failure.exit, Exit::Failed);
     assert!(failure.message.starts_with("cannot read /no/such/file: "), "{failure}");
     let flags = parse(&["--service-account-signing-key-file=/no/such/key"]);
-    assert!(
-        service_account_tokens(&flags.authentication, None)
-            .map(drop)
-            .unwrap_err()
-            .message
-            .contains("/no/such/key")
-    );
+    let failure = crate::token_keys::TokenKeys::load(&flags.authentication, None).map(drop).unwrap_err();
+    assert!(failure.message.contains("/no/such/key"), "{failure}");
+}
+
+#[test]
+fn a_load_balancer_can_be_named_for_the_serving_certificate() {
+    let flags =
+        parse(&["--tls-san=LB.example,192.0.2.80", "--tls-san", "[2001:db8::80]", "--tls-san=*.b.example"]);
+    let names = serving_names(&flags.serving);
+    for name in ["lb.example", "*.b.example", "kubernetes.default.svc"] {
+        assert!(names.dns.contains(&name.to_owned()), "{name} in {names:?}");
+    }
+    for ip in ["192.0.2.80", "2001:db8::80", "127.0.0.1"] {
+        assert!(names.ips.contains(&ip.parse().unwrap()), "{ip} in {names:?}");
+    }
+    for wrong in
+        ["--tls-san=https://lb.example", "--tls-san=lb.example:6443", "--tls-san=0.0.0.0", "--tls-san="]
+    {
+        assert!(parse_serve(&[wrong]).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn names_for_a_certificate_of_somebody_else_have_no_effect_and_that_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = store::SystemClock::shared();
+    let mut made = server::pki::ensure(folder.path(), &ServingNames::standard(), clock.now()).unwrap();
+    let warning = |args: &[&str], pki: &Pki| unused_tls_san(&parse(args).serving, Some(pki));
+    assert_eq!(warning(&["--tls-san=lb"], &made), None);
+    let given = ["--tls-san=lb", "--tls-cert-file=a.crt", "--tls-private-key-file=b"];
+    assert!(warning(&given, &made).unwrap().contains("the serving certificate a.crt was not made by convoy"));
+    made.serving.is_made_here = false;
+    assert!(warning(&["--tls-san=lb"], &made).unwrap().contains("apiserver.crt was not made by convoy"));
+    assert_eq!(warning(&[], &made), None);
 }
 
 #[test]

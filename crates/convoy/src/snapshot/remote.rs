@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use store_embedded::SnapshotReport;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::{
@@ -18,8 +19,8 @@ use crate::{
 /// The largest answer that is read when it is not a snapshot.
 const MAX_COMPLAINT: usize = 64 * 1024;
 
-/// Saves what the server sends; the file is complete or not there. Returns its size.
-pub async fn save(file: &Path, kubeconfig: &Path) -> Result<u64, Failure> {
+/// Saves what the server sends; the file is complete, checked and on disk, or as it was before.
+pub async fn save(file: &Path, kubeconfig: &Path) -> Result<SnapshotReport, Failure> {
     let target = kubeconfig::read(kubeconfig)?;
     let uri: Uri =
         target.server.parse().map_err(|_| Failure::failed(format!("{:?} is not a URL", target.server)))?;
@@ -50,36 +51,50 @@ pub async fn save(file: &Path, kubeconfig: &Path) -> Result<u64, Failure> {
         )));
     }
 
-    let draft = file.with_added_extension("part");
+    let name = file.file_name().ok_or_else(|| {
+        Failure::failed(format!("the snapshot cannot be saved to {}: it has no name", file.display()))
+    })?;
+    // A name that nobody can guess, and put something else there.
+    let draft = format!(".{}.{:032x}", name.to_string_lossy(), rand::random::<u128>());
+    let draft = file.with_file_name(draft);
     let written = write(&draft, response.into_body()).await;
     connection.abort();
-    let renamed = match written {
-        Ok(n_bytes) => tokio::fs::rename(&draft, file).await.map(|()| n_bytes).map_err(|it| it.to_string()),
+    let finished = match written {
+        Ok(()) => finish(&draft, file).await,
         Err(error) => Err(error),
     };
-    match renamed {
-        Ok(n_bytes) => Ok(n_bytes),
-        Err(error) => {
-            let _ = tokio::fs::remove_file(&draft).await;
-            Err(Failure::failed(format!("the snapshot could not be written to {}: {error}", file.display())))
-        }
-    }
+    finished.map_err(|error| {
+        // What is left is useless; if it cannot be removed either, the error says enough.
+        std::fs::remove_file(&draft).ok();
+        Failure::failed(format!("the snapshot could not be saved to {}: {error}", file.display()))
+    })
 }
 
-async fn write(path: &Path, mut body: hyper::body::Incoming) -> Result<u64, String> {
+/// Gives a draft its name once everything in it has been read again and found whole.
+async fn finish(draft: &Path, file: &Path) -> Result<SnapshotReport, String> {
+    let (draft, file) = (draft.to_owned(), file.to_owned());
+    let finished = tokio::task::spawn_blocking(move || {
+        let report = store_embedded::verify(&draft).map_err(|it| crate::failure::chain(&it))?;
+        std::fs::rename(&draft, &file).map_err(|it| it.to_string())?;
+        let folder = file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = std::fs::File::open(folder).and_then(|it| it.sync_all());
+        synced.map_err(|it| format!("{}: {it}", folder.display()))?;
+        Ok(report)
+    });
+    finished.await.unwrap_or_else(|it| Err(it.to_string()))
+}
+
+async fn write(path: &Path, mut body: hyper::body::Incoming) -> Result<(), String> {
     // A store holds secrets.
     let mut options = tokio::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
+    options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(path).await.map_err(|it| it.to_string())?;
-    let mut n_bytes = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|it| crate::failure::chain(&it))?;
         let Ok(data) = frame.into_data() else { continue };
         file.write_all(&data).await.map_err(|it| it.to_string())?;
-        n_bytes += u64::try_from(data.len()).unwrap_or(0);
     }
-    file.sync_all().await.map_err(|it| it.to_string())?;
-    Ok(n_bytes)
+    file.sync_all().await.map_err(|it| it.to_string())
 }
 
 /// The message of the Status that came instead.

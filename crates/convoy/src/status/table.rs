@@ -174,7 +174,12 @@ mod tests {
     fn what_needs_a_look_comes_first() {
         let view = View {
             server: None,
-            cluster: Some(ClusterView { agreement: "vote".into(), guarantee: "strict".into(), protocol: 1 }),
+            cluster: Some(ClusterView {
+                agreement: "vote".into(),
+                guarantee: "strict".into(),
+                protocol: 1,
+                id: None,
+            }),
             members: vec![MemberView {
                 identity: "apiserver-a".into(),
                 incarnation: "0123456789".into(),

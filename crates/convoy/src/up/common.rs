@@ -5,8 +5,12 @@ use std::{net::IpAddr, path::PathBuf, sync::Arc};
 use server::lifecycle::Lifecycle;
 use store::{SharedClock, Store};
 
-use super::COMPACTION;
-use crate::{failure::Failure, flags::StorageFlags, storage::Storage};
+use super::{COMPACTION, release::Remembered};
+use crate::{
+    failure::Failure,
+    flags::{San, StorageFlags},
+    storage::Storage,
+};
 
 /// What all servers have in common.
 pub(super) struct Common {
@@ -17,8 +21,11 @@ pub(super) struct Common {
     pub(super) tasks: Lifecycle,
     pub(super) clock: SharedClock,
     pub(super) cert_dir: PathBuf,
+    pub(super) tls_san: Vec<San>,
     pub(super) bind_address: IpAddr,
     pub(super) ports: Vec<u16>,
+    /// Where the release is kept that all servers have.
+    pub(super) remembered: Remembered,
 }
 
 impl Common {
@@ -29,7 +36,7 @@ impl Common {
         if before.current().await.is_ok() {
             return Ok(());
         }
-        let renewed = Storage::open(flags, &self.clock).await?;
+        let renewed = Storage::open_or_make(flags, &self.clock).await?;
         if before.current().await.is_ok() {
             // It was only out of reach.
             return Ok(());

@@ -94,11 +94,13 @@ impl Servers {
         for (n, server) in join_all(others).await.into_iter().enumerate() {
             servers.install(n + 1, server?, release);
         }
+        servers.common.remembered.write(release);
         Ok(servers)
     }
 
     fn install(&mut self, at: usize, server: Server, release: Release) {
         self.n_launched += 1;
+        self.balance.install(at, server.door());
         self.balance.set(at, Condition::Ready);
         let (balance, broken, number) = (self.balance.clone(), self.broken.0.clone(), self.n_launched);
         let (is_ready, ended) = (server.readiness(), server.broken());
@@ -119,14 +121,16 @@ impl Servers {
     }
 
     async fn launch(&self, at: usize, release: Release) -> Result<Server, Failure> {
-        let Common { storage, cert_dir, bind_address, ports, .. } = &self.common;
+        let Common { storage, cert_dir, bind_address, ports, tls_san, .. } = &self.common;
+        // The last server of a rollout need not wait for those that were stopped before it.
+        let mut flags = vec!["--departure-settle-time=2s".to_owned()];
+        flags.extend(tls_san.iter().map(|it| format!("--tls-san={it}")));
         let options = Options {
             name: self.name(at),
             release,
             listen: Some(SocketAddr::new(*bind_address, ports[at])),
             cert_dir: Some(cert_dir.clone()),
-            // The last server of a rollout need not wait for those that were stopped before it.
-            flags: vec!["--departure-settle-time=2s".to_owned()],
+            flags,
             ..Options::default()
         };
         let started = Server::start_on(storage, options).await;
@@ -175,9 +179,9 @@ impl Servers {
         running().find(|it| it.readiness()()).or_else(|| running().next())
     }
 
-    /// The kubeconfig of a server.
-    pub(super) fn kubeconfig(&self, at: usize) -> Option<&str> {
-        self.server(at)?.kubeconfig()
+    /// The kubeconfig of a server that runs, as of now; they differ in nothing but the address.
+    pub(super) fn kubeconfig(&self) -> Result<Option<String>, Failure> {
+        self.any().map_or(Ok(None), Server::kubeconfig_now)
     }
 
     /// How many requests servers have asked each other to answer.
@@ -199,9 +203,17 @@ impl Servers {
             server.stop().await;
             self.n_rerouted += metrics.n_rerouted();
         }
+        let is_last = (0..self.len()).all(|it| it == at || self.slots[it].release == release);
+        if is_last && release > before {
+            // From its vote on there may be something stored that only the newer release can read.
+            self.common.remembered.write(release);
+        }
         match self.launch(at, release).await {
             Ok(server) => {
                 self.install(at, server, release);
+                if is_last {
+                    self.common.remembered.write(release);
+                }
                 Ok(self.common.clock.monotonic().saturating_sub(begin))
             }
             Err(failure) if release == before => {
@@ -211,6 +223,9 @@ impl Servers {
             Err(failure) => match self.launch(at, before).await {
                 Ok(again) => {
                     self.install(at, again, before);
+                    if is_last && release > before {
+                        self.common.remembered.write(before);
+                    }
                     Err(failure)
                 }
                 Err(also) => {

@@ -51,11 +51,11 @@ async fn two_servers_are_measured_side_by_side_and_left_as_they_were() -> Result
     let kubeconfig = other.kubeconfig().display().to_string();
     let report = bench(&["--against", &kubeconfig]).await?;
     let (found, skipped) = figures(&report["endpoints"][0]);
-    assert_eq!(found.len(), 11, "{found:?}");
+    assert_eq!(found.len(), 13, "{found:?}");
     assert!(skipped.is_empty() && found.contains(&"GET through another server".to_owned()), "{skipped:?}");
     let (found, _) = figures(&report["endpoints"][1]);
-    assert_eq!(found.len(), 8, "{found:?}");
-    assert_eq!(report["comparison"].as_array().map(Vec::len), Some(8), "{:#}", report["comparison"]);
+    assert_eq!(found.len(), 10, "{found:?}");
+    assert_eq!(report["comparison"].as_array().map(Vec::len), Some(10), "{:#}", report["comparison"]);
 
     // What was deleted may take a moment to go.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);

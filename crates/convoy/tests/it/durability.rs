@@ -234,6 +234,8 @@ async fn a_truncated_data_file_is_refused_not_served() -> Result<()> {
     }
     convoy.term(Duration::from_secs(30)).await?;
     let mut files: Vec<_> = std::fs::read_dir(convoy.data_dir())?.filter_map(Result::ok).collect();
+    // Nothing is in this one: it only takes up space.
+    files.retain(|it| it.file_name() != "reserve");
     files.sort_by_key(|it| it.metadata().map(|it| it.len()).unwrap_or_default());
     let largest = files.last().context("there must be a data file")?.path();
     let length = std::fs::metadata(&largest)?.len();

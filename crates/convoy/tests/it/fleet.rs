@@ -8,6 +8,7 @@ mod agreement;
 mod chaos;
 mod collection;
 mod custom;
+mod denials;
 mod gate;
 pub mod ground;
 pub mod hand;

@@ -7,21 +7,28 @@
 
 mod fixture;
 
+mod authorization;
 mod bench;
 mod cli;
 mod controllers;
+mod copies;
 mod durability;
+mod earlier_builds;
 mod embedding;
 mod fleet;
 mod fleet_commands;
 mod fleet_processes;
 mod foreign_clients;
 mod hostile;
+mod keys;
 mod kube_client;
 mod kubectl;
+mod large_collection;
+mod limits;
 mod manifests;
 mod migration;
 mod mixed_versions;
+mod nothing_lost;
 mod quick_start;
 mod robustness;
 mod running;

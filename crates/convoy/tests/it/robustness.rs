@@ -7,6 +7,7 @@
 
 mod run;
 
+mod agent;
 mod clients;
 mod clocks;
 mod cluster;
@@ -18,6 +19,7 @@ mod ledger;
 mod processes;
 mod seams;
 mod season;
+mod tenants;
 mod trio;
 mod unfenced;
 mod watchers;
@@ -49,7 +51,7 @@ mod etcd {
     use anyhow::Result;
 
     use super::{
-        cluster::Cluster,
+        cluster::{Cluster, MIGRATION},
         run::Run,
         seams::{Fence, Ground},
     };
@@ -59,7 +61,7 @@ mod etcd {
         if testkit::etcd::is_missing() {
             return Ok(());
         }
-        Run::start("etcd, processes", Cluster::processes().await?).await?.go().await
+        Run::start("etcd, processes", Cluster::processes(MIGRATION).await?).await?.go().await
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,6 +71,62 @@ mod etcd {
         }
         let cluster = Cluster::seams(Ground::etcd().await?, Fence::Kept).await?;
         Run::start("etcd, seams", cluster).await?.go().await
+    }
+}
+
+/// Definitions, namespaces and owners are deleted, forced to go and made anew under the same names, while everything goes
+/// wrong that can: whatever is gone is gone for a reason, and nothing is there that nobody made.
+mod removals {
+    /// On the embedded store.
+    mod embedded {
+        use anyhow::Result;
+
+        use super::super::{
+            cluster::Cluster,
+            run::Run,
+            seams::{Fence, Ground},
+        };
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_control_plane_removes_nothing_without_a_reason() -> Result<()> {
+            let run = Run::start("embedded, processes, removals", Cluster::control_plane().await?).await?;
+            run.with_tenants().await?.go().await
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn servers_in_one_process_remove_nothing_without_a_reason() -> Result<()> {
+            let cluster = Cluster::removing_seams(Ground::embedded()?, Fence::Kept).await?;
+            Run::start("embedded, seams, removals", cluster).await?.with_tenants().await?.go().await
+        }
+    }
+
+    /// On three members of etcd.
+    mod etcd {
+        use anyhow::Result;
+
+        use super::super::{
+            cluster::{Cluster, REMOVAL},
+            run::Run,
+            seams::{Fence, Ground},
+        };
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn processes_remove_nothing_without_a_reason() -> Result<()> {
+            if testkit::etcd::is_missing() {
+                return Ok(());
+            }
+            let run = Run::start("etcd, processes, removals", Cluster::processes(REMOVAL).await?).await?;
+            run.with_tenants().await?.go().await
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn servers_in_one_process_remove_nothing_without_a_reason() -> Result<()> {
+            if testkit::etcd::is_missing() {
+                return Ok(());
+            }
+            let cluster = Cluster::removing_seams(Ground::etcd().await?, Fence::Kept).await?;
+            Run::start("etcd, seams, removals", cluster).await?.with_tenants().await?.go().await
+        }
     }
 }
 
@@ -105,15 +163,15 @@ mod rollouts {
     }
 }
 
-/// What all this is worth: the same servers and faults, with and without the fence.
+/// What all this is worth: the same servers and faults, with and without the fence, and without grounds.
 mod fence {
     use anyhow::{Result, bail, ensure};
     use testkit::tools;
 
     use super::{
-        clients::CLASSES,
-        cluster::Cluster,
-        faults::{SERVERS, Step, sleepers},
+        clients::{CLASSES, USUAL},
+        cluster::{Cluster, round_length},
+        faults::{SERVERS, Step, plan, sleepers},
         run::Run,
         seams::{Fence, Ground},
     };
@@ -132,6 +190,22 @@ mod fence {
         let cluster = Cluster::seams(Ground::embedded()?, Fence::Kept).await?;
         let mut run = Run::start("fenced", cluster).await?;
         run.round(0, tools::seed(), fresh(sleepers(tools::seed(), 1)), &CLASSES).await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn without_grounds_the_judge_finds_what_was_removed_or_made_wrongly() -> Result<()> {
+        let cluster = Cluster::removing_seams(Ground::embedded()?, Fence::WithoutGrounds).await?;
+        let mut run = Run::start("without grounds", cluster).await?.with_tenants().await?;
+        for round in 0..ROUNDS {
+            let seed = tools::seed().wrapping_add(round as u64);
+            let steps = plan(seed, run.kinds(), round_length());
+            let Err(found) = run.round(round, seed, steps, &USUAL).await else { continue };
+            let text = format!("{found:#}");
+            tools::report(&format!("without grounds: found as it must be: {text}"));
+            ensure!(text.contains("G12: "), "something else: {text}");
+            return Ok(());
+        }
+        bail!("nothing was found in {ROUNDS} rounds without grounds")
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

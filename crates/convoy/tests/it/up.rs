@@ -15,10 +15,18 @@ use kube::{Api, Client, Config, api::PostParams, config::KubeConfigOptions, conf
 use serde_json::{Value, json};
 use testkit::etcd::{self, Etcd};
 
-use crate::fixture::BINARY;
+use crate::{
+    fixture::BINARY,
+    keys::{both, is_valid_for, made, replace, until},
+};
 
 /// A `convoy up` that is ready, and the first line of what it said; killed when it is dropped.
 struct Up(Child, String);
+
+/// A port for the address, with some after it for the servers: other tests run beside this one.
+fn port() -> u16 {
+    testkit::free_port_with(3).unwrap()
+}
 
 impl Up {
     fn start(data: &Path, port: u16, args: &[&str]) -> Self {
@@ -79,7 +87,7 @@ async fn get(client: &Client, path: &str) -> Value {
 async fn servers_are_rolled_forth_and_back_and_keep_what_they_had() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let up = Up::start(&data, 28_443, &["--emulated-version", "1.34"]);
+    let up = Up::start(&data, port(), &["--emulated-version", "1.34"]);
     let through = client(&data, "convoy").await;
     for at in 0..3 {
         let server = client(&data, &format!("convoy-{at}")).await;
@@ -123,10 +131,60 @@ async fn servers_are_rolled_forth_and_back_and_keep_what_they_had() {
     }
     up.stop();
 
-    let up = Up::start(&data, 28_443, &["--emulated-version", "1.34", "--servers", "1"]);
-    let maps: Api<ConfigMap> = Api::namespaced(client(&data, "convoy-0").await, "default");
+    // It is what it was rolled to, though nobody says so.
+    let up = Up::start(&data, port(), &["--servers", "1"]);
+    let server = client(&data, "convoy-0").await;
+    assert_eq!(get(&server, "/version").await["minor"], "34");
+    let maps: Api<ConfigMap> = Api::namespaced(server, "default");
     assert!(maps.get_opt("kept").await.unwrap().is_some());
     up.stop();
+    let up = Up::start(&data, port(), &["--servers", "1", "--emulated-version", "1.35"]);
+    assert_eq!(get(&client(&data, "convoy-0").await, "/version").await["minor"], "35");
+    up.stop();
+}
+
+/// Everything below a folder, names alone.
+fn below(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut names = Vec::new();
+    for entry in entries.flatten() {
+        names.push(entry.file_name().to_string_lossy().into_owned());
+        names.extend(below(&entry.path()));
+    }
+    names
+}
+
+/// Keys of an administrator stayed in temporary directories for whoever came later.
+#[test]
+fn a_control_plane_that_is_killed_leaves_no_keys_behind() {
+    let (temporary, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = |args: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["up", "--servers", "1", "--secure-port", &port().to_string(), "--data-dir"])
+            .arg(data.path())
+            .args(args);
+        let mut child = command
+            .env("TMPDIR", temporary.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary must start");
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let ready = said.find(|it| it.starts_with("Convoy is ready")).expect("it must become ready");
+        Up(child, ready)
+    };
+    let has_keys =
+        || below(temporary.path()).iter().any(|it| it.ends_with(".key") || it.contains("kubeconfig"));
+    let up = start(&[]);
+    assert!(!has_keys(), "what stays is in the data directory: {:?}", below(temporary.path()));
+    drop(up);
+    let up = start(&["--ephemeral"]);
+    assert!(has_keys(), "this one keeps them where it can");
+    drop(up);
+    // Another process removes them; there is nothing but its end to wait for.
+    while has_keys() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -147,7 +205,7 @@ async fn a_control_plane_is_copied_while_it_runs_and_is_private() {
     // As somebody may have made it.
     std::fs::create_dir(&data).unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let up = Up::start(&data, 28_643, &["--servers", "2"]);
+    let up = Up::start(&data, port(), &["--servers", "2"]);
     assert!(up.1.contains(&format!("it keeps everything in {}.", data.display())), "{}", up.1);
     assert_eq!((mode(&data), mode(&data.join("up.sock"))), (0o700, 0o600));
     let copy = folder.path().join("copy");
@@ -168,7 +226,8 @@ async fn what_is_ephemeral_can_be_rolled_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let (unused, kubeconfig) = (folder.path().join("unused"), folder.path().join("admin.kubeconfig"));
     let mut command = Command::new(BINARY);
-    command.env("TMPDIR", folder.path()).args(["up", "--ephemeral", "--servers=2", "--secure-port=28843"]);
+    let port = format!("--secure-port={}", port());
+    command.env("TMPDIR", folder.path()).args(["up", "--ephemeral", "--servers=2", &port]);
     command.arg("--data-dir").arg(&unused).arg("--write-kubeconfig").arg(&kubeconfig);
     let mut up = Up(command.stdout(Stdio::piped()).spawn().unwrap(), String::new());
     let lines = BufReader::new(up.0.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -246,4 +305,35 @@ fn a_directory_that_others_use_keeps_its_mode() {
         }
         up.stop();
     }
+}
+
+/// Its kubeconfig was written at the start alone: with other certificates nobody could use it any more.
+#[tokio::test]
+async fn names_for_its_certificate_and_authorities_that_are_replaced_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, pki) = (folder.path(), folder.path().join("pki"));
+    let port = port();
+    let up = Up::start(data, port, &["--servers", "1", "--tls-san", "lb.example"]);
+    let address = ([127, 0, 0, 1], port).into();
+    assert!(is_valid_for(address, &pki.join("ca.crt"), "lb.example").await);
+
+    let (new, _) = made();
+    replace(&pki.join("ca.crt"), both(&pki.join("ca.crt"), &new.path().join("ca.crt")));
+    let written = || std::fs::read_to_string(data.join("admin.kubeconfig")).unwrap();
+    let before = written();
+    until("both authorities in the kubeconfig", async || Ok(written() != before)).await.unwrap();
+    let between = written();
+    replace(&pki.join("ca.key"), std::fs::read(new.path().join("ca.key")).unwrap());
+    until("a certificate of the new authority", async || {
+        Ok(is_valid_for(address, &new.path().join("ca.crt"), "lb.example").await)
+    })
+    .await
+    .unwrap();
+    until("the new certificate in the kubeconfig", async || Ok(written() != between)).await.unwrap();
+    replace(&pki.join("ca.crt"), std::fs::read(new.path().join("ca.crt")).unwrap());
+    let between = written();
+    until("the new authority alone", async || Ok(written() != between)).await.unwrap();
+    get(&client(data, "convoy").await, "/api/v1/namespaces").await;
+    get(&client(data, "convoy-0").await, "/api/v1/namespaces").await;
+    up.stop();
 }

@@ -27,7 +27,8 @@ pub(crate) fn settle_common<'a>(
         next.common = common;
     }
     let since = if has_changed { now } else { next.condition.since };
-    next.condition = Condition { reason, message, since };
+    let unknown = std::mem::take(&mut next.condition.unknown);
+    next.condition = Condition { reason, message, since, unknown };
 }
 
 /// Names up to ten servers.

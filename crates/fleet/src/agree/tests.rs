@@ -199,10 +199,40 @@ fn stale_entries_go_with_the_next_write_also_those_of_an_older_process() {
 }
 
 #[test]
+fn fields_of_newer_releases_stay_wherever_they_are() {
+    let mut cluster = Cluster::new(Agreement::Vote);
+    cluster.start("a", "1", V1, BOTH);
+    cluster.start("b", "1", V1, BOTH);
+    cluster.start("gone", "1", V2, BOTH);
+    cluster.leave("gone");
+    cluster.write(None);
+    let hold = Hold { by: "jane".into(), reason: String::new(), since: time(0), unknown: Unknown::new() };
+    cluster.fence.as_mut().unwrap().hold = Some(hold);
+    let mut newer = serde_json::to_value(cluster.fence.as_ref().unwrap()).unwrap();
+    let places = ["", "/hold", "/departed/0", "/condition", "/entries/0"];
+    for place in places {
+        newer.pointer_mut(place).unwrap_or_else(|| panic!("{place}"))["more"] = place.into();
+    }
+    let key = crate::keys::fence(&things());
+    let record = record::read(&key, newer.to_string().as_bytes()).unwrap();
+    cluster.fence = Some(record);
+    // Something that concerns most of it.
+    cluster.leave("b");
+    let plan = cluster.write(None);
+    assert!(plan.changed);
+    let written = record::write(&key, &plan.record).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&written).unwrap();
+    for place in places {
+        let kept = written.pointer(place).map(|it| &it["more"]);
+        assert_eq!(kept, Some(&place.into()), "{place} in {written}");
+    }
+}
+
+#[test]
 fn a_hold_is_one_more_vote() {
     let mut cluster = Cluster::new(Agreement::Vote);
     cluster.start("a", "1", V1, BOTH);
-    let hold = Hold { by: "jane".into(), reason: String::new(), since: time(0) };
+    let hold = Hold { by: "jane".into(), reason: String::new(), since: time(0), unknown: Unknown::new() };
     cluster.fence.as_mut().unwrap().hold = Some(hold);
     let plan = cluster.start("a", "2", V2, BOTH);
     assert_eq!(plan.waiting, Some(Waiting::Hold { by: "jane".into() }));

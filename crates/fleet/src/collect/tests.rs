@@ -96,7 +96,8 @@ fn a_definition_that_exists_keeps_its_record() {
         versions: all.clone(),
         served: all,
     };
-    let Collect::Write(plan) = Scene::of(&[]).collect(&record(), Owner::Custom(&definition), false) else {
+    let record = FenceRecord { definition: Some(Revision::new(4)), ..record() };
+    let Collect::Write(plan) = Scene::of(&[]).collect(&record, Owner::Custom(&definition), false) else {
         panic!()
     };
     let again = Scene::of(&[]).collect(&plan.record, Owner::Custom(&definition), false);

@@ -98,3 +98,65 @@ fn reports_of_an_earlier_definition_do_not_establish_a_new_one() {
     let reported = planned(Some(&both), &members, "a", &anew).unwrap().record;
     assert_eq!(awaited(Some(&reported), &members, &anew), [Identity::new("b")]);
 }
+
+/// An epoch that was noted for one definition is never found again under another one of the same name, whether the
+/// deletion in between was noticed or not, and what the members of the first had in common is nothing of the second.
+#[test]
+fn a_definition_made_anew_has_an_epoch_of_its_own() {
+    let (members, first) = (two(), definition(5, V1));
+    let a = planned(None, &members, "a", &first).unwrap().record;
+    let both = planned(Some(&a), &members, "b", &first).unwrap().record;
+    assert_eq!(both.common, Some(StorageVersion::new(V1)));
+    let second = Definition { uid: "u2".into(), ..definition(20, V1) };
+    for before in [
+        both.clone(),
+        a.clone(),
+        retire(&both, Revision::new(12), time(3)),
+        retire(&a, Revision::new(12), time(3)),
+    ] {
+        let one = planned(Some(&before), &members, "a", &second).unwrap().record;
+        assert_eq!(one.epoch, before.epoch.next(), "{before:?}");
+        assert_eq!(one.common, None, "{before:?}");
+        let all = planned(Some(&one), &members, "b", &second).unwrap().record;
+        assert_eq!(all.common, Some(StorageVersion::new(V1)));
+        assert!(all.epoch > both.epoch);
+    }
+    // A lone server agrees with itself at once, and the epoch is another one all the same.
+    let alone = Members::of([member("a", "1", V1, &[V1])]);
+    let one = planned(None, &alone, "a", &first).unwrap().record;
+    let anew = planned(Some(&one), &alone, "a", &second).unwrap().record;
+    assert_eq!((one.common.clone(), one.epoch.next()), (anew.common.clone(), anew.epoch));
+}
+
+/// Two kinds of records under one name: neither is taken for the other while somebody may write by it.
+#[test]
+fn the_record_of_a_definition_and_that_of_a_built_in_resource_are_never_mixed() {
+    let (members, first) = (two(), definition(5, V1));
+    let resource = things();
+    let facts = |fence| Facts {
+        resource: &resource,
+        fence,
+        members: &members,
+        agreement: Agreement::Vote,
+        settle: std::time::Duration::from_secs(60),
+        now: time(0),
+        revision: Revision::new(1),
+    };
+    let Reporter { identity, incarnation, votes } = reporter("a");
+    let (preferred, decodable) = (StorageVersion::new(V1), versions(&[V1]));
+    let served = decodable.clone();
+    let report = Report { identity, incarnation, preferred, decodable, served, votes };
+    let built_in = agree::plan(&facts(None), Some(&report)).unwrap().record;
+    let blocked = planned(Some(&built_in), &members, "b", &first).unwrap_err();
+    assert_eq!(blocked, Blocked::BuiltIn { resource: things() });
+
+    let custom = planned(None, &members, "b", &first).unwrap().record;
+    let blocked = agree::plan(&facts(Some(&custom)), Some(&report)).unwrap_err();
+    assert_eq!(blocked, Blocked::Defined { resource: things() });
+
+    // Nobody may write any more by a definition that is gone: its record goes on as that of the built-in resource.
+    let retired = retire(&custom, Revision::new(12), time(3));
+    let next = agree::plan(&facts(Some(&retired)), Some(&report)).unwrap().record;
+    assert_eq!((next.definition, next.definition_uid.clone()), (None, None));
+    assert!(next.epoch >= retired.epoch && next.entries.len() == 1);
+}

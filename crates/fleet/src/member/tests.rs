@@ -14,12 +14,13 @@ struct Scene {
     members: Vec<MemberRecord>,
     fences: Vec<FenceRecord>,
     unreadable: Vec<Undecodable>,
+    defined: Vec<GroupResource>,
 }
 
 impl Scene {
     fn new(me: MemberRecord) -> Self {
         let (members, fences, unreadable) = (Vec::new(), Vec::new(), Vec::new());
-        Self { me, taken: None, other: Other::NotAsked, members, fences, unreadable }
+        Self { me, taken: None, other: Other::NotAsked, members, fences, unreadable, defined: Vec::new() }
     }
 
     fn join(&self) -> Result<Join, JoinError> {
@@ -31,6 +32,7 @@ impl Scene {
             members: &members,
             fences: &self.fences,
             unreadable: &self.unreadable,
+            defined: &self.defined,
         })
     }
 }
@@ -70,12 +72,28 @@ fn a_taken_identity_is_asked_for_and_taken_over_when_nobody_answers() {
     // An embedded store admits one process.
     scene.other = Other::Excluded;
     assert_eq!(scene.join(), over);
-    // Another server has that address now.
-    scene.other = Other::Answered(Identity::new("b"), Incarnation::new("9"));
-    assert_eq!(scene.join(), over);
     // The address leads here.
     scene.other = Other::Answered(Identity::new("a"), Incarnation::new("2"));
     assert_eq!(scene.join(), over);
+}
+
+/// A twin that cannot prove itself to the first server, or the other way round, must not end it.
+#[test]
+fn what_is_not_proven_is_not_silence() {
+    let mut scene = Scene::new(member("a", "2", V1, &[V1]));
+    let mut old = member("a", "1", V1, &[V1]);
+    old.peer_address = Some("10.0.0.1:6443".into());
+    scene.taken = Some(old);
+    scene.other = Other::Unproven("invalid peer certificate: UnknownIssuer".into());
+    let error = scene.join().unwrap_err().to_string();
+    assert!(
+        error.starts_with("the identity a is recorded for another process (incarnation 1 at 10.0.0.1:6443)")
+    );
+    assert!(error.contains("not known to be gone: invalid peer certificate: UnknownIssuer;"), "{error}");
+    // Nor does another server at that address show that the first one is gone: it may be a common address of both.
+    scene.other = Other::Answered(Identity::new("b"), Incarnation::new("9"));
+    let error = scene.join().unwrap_err().to_string();
+    assert!(error.contains("not known to be gone: b answers there;"), "{error}");
 }
 
 #[test]
@@ -158,4 +176,17 @@ fn a_record_says_what_others_need_to_know() {
     assert!(record.takes_part());
     record.features.clear();
     assert!(!record.takes_part());
+}
+
+#[test]
+fn a_definition_of_what_is_built_in_stands_in_the_way_and_is_named() {
+    let scene = Scene { defined: vec![things()], ..Scene::new(member("a", "1", V1, &[V1])) };
+    let error = scene.join().unwrap_err();
+    assert_eq!(error, JoinError::Defined { resource: things(), release: scene.me.emulated });
+    let text = error.to_string();
+    assert!(
+        text.starts_with(&format!("the CustomResourceDefinition {} stands in the way", things())),
+        "{text}"
+    );
+    assert!(text.contains("--emulated-version"), "{text}");
 }

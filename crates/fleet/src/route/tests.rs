@@ -23,7 +23,10 @@ struct Scene {
     members: Members,
     me: MemberRecord,
     is_complete: bool,
+    reach: Reach,
 }
+
+const NOW: Reach = Reach::AsOf(Revision::new(7));
 
 impl Scene {
     fn of(text: &str) -> Self {
@@ -34,7 +37,19 @@ impl Scene {
                 server(name, minor.parse().unwrap(), !it.starts_with('!'))
             })
             .collect();
-        Self { me: all[0].clone(), members: Members::of(all), is_complete: true }
+        Self { me: all[0].clone(), members: Members::of(all), is_complete: true, reach: NOW }
+    }
+
+    fn known(&self, here: Here) -> Known<'_> {
+        Known {
+            me: &self.me.identity,
+            emulated: self.me.emulated,
+            here,
+            members: &self.members,
+            is_complete: self.is_complete,
+            reach: self.reach,
+            forwards: true,
+        }
     }
 
     fn show(&self, need: Need<'_>, compatibility: Option<u16>, is_forwarded: bool) -> String {
@@ -43,27 +58,27 @@ impl Scene {
             false if self.me.offer.resource(need.group, need.version, need.resource).is_some() => Here::Known,
             false => Here::Unknown,
         };
-        let known = Known {
-            me: &self.me.identity,
-            emulated: self.me.emulated,
-            here,
-            members: &self.members,
-            is_complete: self.is_complete,
-            forwards: true,
-        };
         let asked = Asked { need, compatibility: compatibility.map(Release::v1), is_forwarded };
-        match route(&asked, &known) {
-            Route::Here => "here".to_owned(),
-            Route::Forward(lists) => {
-                let names = |it: &Vec<&MemberRecord>| {
-                    it.iter().map(|it| it.identity.as_str()).collect::<Vec<_>>().join(",")
-                };
-                lists.iter().map(names).collect::<Vec<_>>().join(" then ")
-            }
-            Route::Nobody { is_alone } => format!("nobody{}", if is_alone { " alone" } else { "" }),
-            Route::Unsure => "unsure".to_owned(),
-            Route::Misdirected => "misdirected".to_owned(),
+        shown(&route(&asked, &self.known(here)))
+    }
+}
+
+fn shown(route: &Route<'_>) -> String {
+    match route {
+        Route::Here => "here".to_owned(),
+        Route::Forward(lists) => {
+            let names = |it: &Vec<&MemberRecord>| {
+                it.iter().map(|it| it.identity.as_str()).collect::<Vec<_>>().join(",")
+            };
+            lists.iter().map(names).collect::<Vec<_>>().join(" then ")
         }
+        Route::CatchUp => "catch up".to_owned(),
+        Route::Absent(it) => {
+            assert_eq!(Reach::AsOf(it.as_of()), NOW);
+            format!("nobody{}", if it.is_alone() { " alone" } else { "" })
+        }
+        Route::Unsure => "unsure".to_owned(),
+        Route::Misdirected => "misdirected".to_owned(),
     }
 }
 
@@ -109,9 +124,8 @@ fn equal_releases_come_first_then_greater_ones() {
 #[test]
 fn a_subresource_or_verb_that_only_others_have_is_theirs() {
     let scene = Scene::of("a:34 b:34");
-    // Neither has it: this server says what is wrong.
-    assert_eq!(scene.show(Need { verb: "create", ..NEED }, None, false), "here");
-    assert_eq!(scene.show(Need { subresource: "status", ..NEED }, Some(36), false), "here");
+    assert_eq!(scene.show(Need { verb: "create", ..NEED }, None, false), "nobody");
+    assert_eq!(scene.show(Need { subresource: "status", ..NEED }, Some(36), false), "nobody");
     let mut more = server("b", 34, true);
     let mut offer = (*more.offer).clone();
     let jobs = offer.0.get_mut("batch").unwrap().versions.get_mut("v1").unwrap().get_mut("jobs").unwrap();
@@ -149,5 +163,96 @@ fn nobody_is_said_only_if_it_is_so() {
             let is_there = bits & 7 != 0;
             assert_eq!(shown.starts_with("nobody"), !is_there, "{members:?} for {client:?}: {shown}");
         }
+    }
+}
+
+/// Nothing is denied on knowledge that may be old, whatever this server has of it and however it was asked.
+#[test]
+fn nothing_is_denied_before_the_store_was_asked() {
+    let needs = [
+        Need { resource: "nothing", ..NEED },
+        Need { subresource: "status", ..NEED },
+        Need { verb: "create", ..NEED },
+    ];
+    for (members, client, is_forwarded) in [
+        ("a:34", None, false),
+        ("a:34 b:34", None, false),
+        ("a:34 b:34", Some(36), false),
+        ("a:34 b:34", None, true),
+        ("a:34", None, true),
+    ] {
+        for need in needs {
+            let scene = Scene { reach: Reach::Unchecked, ..Scene::of(members) };
+            assert_eq!(scene.show(need, client, is_forwarded), "catch up", "{members}: {need:?}");
+            let scene = Scene { reach: Reach::Failed, ..Scene::of(members) };
+            let expect = if is_forwarded { "misdirected" } else { "unsure" };
+            assert_eq!(scene.show(need, client, is_forwarded), expect, "{members}: {need:?}");
+        }
+    }
+}
+
+/// A server that was handed a request by another one never says that nobody has it: the other one knows somebody.
+#[test]
+fn what_was_handed_on_is_not_denied() {
+    let scene = Scene::of("a:34 b:34");
+    for need in [
+        Need { resource: "nothing", ..NEED },
+        Need { subresource: "status", ..NEED },
+        Need { verb: "create", ..NEED },
+    ] {
+        assert_eq!(scene.show(need, None, true), "misdirected", "{need:?}");
+    }
+}
+
+/// A path that does not fit the resource does not fit it anywhere: it is not handed on, and whoever has the resource may
+/// say so to another server.
+#[test]
+fn a_path_that_does_not_fit_is_denied_by_whoever_has_the_resource() {
+    for (reach, expect) in [(Reach::Unchecked, "catch up"), (Reach::Failed, "unsure"), (NOW, "nobody alone")]
+    {
+        let scene = Scene { reach, ..Scene::of("a:34 b:34") };
+        for is_forwarded in [false, true] {
+            let asked = Asked { need: NEED, compatibility: None, is_forwarded };
+            assert_eq!(shown(&route(&asked, &scene.known(Here::Misplaced))), expect);
+        }
+    }
+}
+
+/// A server that hands nothing on speaks for itself, but not before it knows every definition.
+#[test]
+fn a_server_that_hands_nothing_on_still_catches_up() {
+    for (reach, expect) in [(Reach::Unchecked, "catch up"), (Reach::Failed, "unsure"), (NOW, "nobody alone")]
+    {
+        let scene = Scene { reach, is_complete: false, ..Scene::of("!a:34 b:34") };
+        let known = Known { forwards: false, ..scene.known(Here::Unknown) };
+        let asked = Asked { need: NEED, compatibility: None, is_forwarded: false };
+        assert_eq!(shown(&route(&asked, &known)), expect);
+    }
+}
+
+#[test]
+fn documents_are_made_from_what_the_store_holds_now() {
+    const BATCH: Option<(&str, &str)> = Some(("batch", "v1"));
+    for (reach, is_complete, here, elsewhere, is_forwarded, expect) in [
+        (Reach::Unchecked, true, Here::Offered, None, false, "catch up"),
+        (Reach::Unchecked, true, Here::Unknown, BATCH, true, "catch up"),
+        (NOW, true, Here::Offered, None, false, "here"),
+        (NOW, true, Here::Offered, None, true, "here"),
+        (NOW, true, Here::Unknown, None, false, "nobody"),
+        (NOW, true, Here::Misplaced, BATCH, false, "nobody"),
+        (NOW, true, Here::Unknown, BATCH, false, "b"),
+        (NOW, true, Here::Unknown, BATCH, true, "misdirected"),
+        // What lists everything does not come from a server that may not know everybody.
+        (NOW, false, Here::Offered, None, false, "unsure"),
+        (NOW, false, Here::Unknown, None, false, "unsure"),
+        // A store that does not answer takes nothing away that is known.
+        (Reach::Failed, true, Here::Offered, None, false, "here"),
+        (Reach::Failed, true, Here::Unknown, None, false, "unsure"),
+        (Reach::Failed, true, Here::Unknown, BATCH, false, "b"),
+    ] {
+        let scene = Scene { reach, is_complete, ..Scene::of("!a:34 b:34") };
+        let route = document(elsewhere, is_forwarded, &scene.known(here));
+        let what = format!("{reach:?} {is_complete} {here:?} {elsewhere:?} {is_forwarded}");
+        assert_eq!(shown(&route), expect, "{what}");
     }
 }

@@ -39,6 +39,8 @@ pub enum Action {
     Hold,
     /// A user changes the storage version of the custom resource.
     Flip,
+    /// An operator changes what is promised of puts.
+    Guarantee,
 }
 
 /// How often the rarer things may happen in one history.
@@ -56,6 +58,8 @@ pub struct Budget {
     pub flips: u8,
     pub puts: u8,
     pub marks: u8,
+    pub guarantees: u8,
+    pub unheard: u8,
 }
 
 /// What to search.
@@ -176,6 +180,7 @@ impl Search {
         if self.rules.is_custom {
             actions.push(Action::Flip);
         }
+        actions.push(Action::Guarantee);
         actions.retain(|it| cost(&mut budget.clone(), *it));
         actions
     }
@@ -202,6 +207,7 @@ impl Search {
             }
             Action::Hold => hold(world, rules)?,
             Action::Flip => world.flip(rules),
+            Action::Guarantee => world.change_guarantee(),
         }
         Ok(())
     }
@@ -212,7 +218,12 @@ pub fn hold(world: &mut World, rules: &Rules) -> Result<(), Violation> {
     let Some(Fence { mut record, modified }) = world.fence() else { return Ok(()) };
     record.hold = match record.hold {
         Some(_) => None,
-        None => Some(Hold { by: "jane".into(), reason: "a look around".into(), since: world.now }),
+        None => Some(Hold {
+            by: "jane".into(),
+            reason: "a look around".into(),
+            since: world.now,
+            unknown: fleet::record::Unknown::new(),
+        }),
     };
     let plan = agree::Plan { record, changed: true, moves: false, waiting: None };
     let basis = world.basis(rules, Some(modified), None);
@@ -229,6 +240,7 @@ fn cost(budget: &mut Budget, action: Action) -> bool {
         Action::Process(_, Step::Leave) => &mut budget.leaves,
         Action::Process(_, Step::Encode) => &mut budget.puts,
         Action::Process(_, Step::Mark) => &mut budget.marks,
+        Action::Process(_, Step::CommitUnheard) => &mut budget.unheard,
         Action::Process(..) | Action::CollectorCommits | Action::MendMirror => return true,
         Action::Lapse(_) => &mut budget.lapses,
         Action::CollectorLooks(None) => &mut budget.looks,
@@ -237,6 +249,7 @@ fn cost(budget: &mut Budget, action: Action) -> bool {
         Action::Settle => &mut budget.settles,
         Action::Hold => &mut budget.holds,
         Action::Flip => &mut budget.flips,
+        Action::Guarantee => &mut budget.guarantees,
     };
     match purse.checked_sub(1) {
         Some(left) => {
@@ -257,7 +270,7 @@ fn mixed(fingerprint: u64, budget: &Budget) -> u64 {
 impl Action {
     /// What servers do all day, as opposed to what happens to them.
     fn is_work(&self) -> bool {
-        let rare = [Step::Crash, Step::Leave, Step::Notice];
+        let rare = [Step::Crash, Step::Leave, Step::Notice, Step::CommitUnheard];
         matches!(self, Action::Process(_, step) if !rare.contains(step))
     }
 }
@@ -275,6 +288,7 @@ impl fmt::Display for Action {
             Action::Settle => f.write_str("settle"),
             Action::Hold => f.write_str("hold"),
             Action::Flip => f.write_str("flip"),
+            Action::Guarantee => f.write_str("guarantee"),
         }
     }
 }

@@ -3,5 +3,6 @@
 
 mod explore;
 mod model;
+mod removals;
 mod stories;
 mod world;

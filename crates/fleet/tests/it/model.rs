@@ -170,6 +170,32 @@ fn flips_of_a_definition_hold_in_every_order() {
     hold(&search, "flips", depth(7, 10));
 }
 
+/// An operator makes the cluster loose and strict again; what was encoded meanwhile arrives later.
+#[test]
+fn changes_of_the_guarantee_hold_in_every_order() {
+    for agreement in [Agreement::Vote, Agreement::Report] {
+        let budget = Budget { guarantees: 2, lapses: 1, looks: 1, settles: 1, puts: 2, ..Budget::default() };
+        hold(&upgrade(agreement, budget), "guarantee", depth(6, 10));
+    }
+}
+
+#[test]
+fn answers_that_are_lost_hold_in_every_order() {
+    let budget = Budget { starts: 1, unheard: 2, lapses: 1, looks: 1, puts: 2, ..Budget::default() };
+    let mut search = upgrade(Agreement::Vote, budget);
+    search.world.processes.push(Process::new("c", reads(2, &[1, 2])));
+    hold(&search, "unheard", depth(6, 10));
+}
+
+#[test]
+fn a_loose_put_that_requires_nothing_pollutes_once_the_cluster_is_strict() {
+    let budget = Budget { guarantees: 2, lapses: 1, looks: 1, settles: 1, puts: 1, ..Budget::default() };
+    let search = upgrade(Agreement::Vote, budget);
+    let (trace, violation) = finds(&search, Fault::LooseRequiresNothing, 12);
+    assert_eq!(violation, Violation::Polluted { shown: "v2".into(), stored: "v1".into() });
+    assert_eq!(trace.last(), Some(&Action::Process(0, Step::Send)));
+}
+
 #[test]
 fn without_the_fence_a_paused_server_pollutes() {
     let (trace, violation) = finds(&upgrade(Agreement::Vote, some()), Fault::NoFence, 12);
@@ -253,6 +279,8 @@ fn random_search(number: u64) -> Search {
         flips: 30,
         puts: many,
         marks: many,
+        guarantees: 4,
+        unheard: 20,
     };
     let builds = [
         reads(1, &[1]),

@@ -16,7 +16,7 @@ use std::{
 use fleet::{
     FenceRecord, Identity, MemberRecord, Members,
     agree::{Facts, Plan},
-    cluster::Agreement,
+    cluster::{Agreement, Guarantee},
     collect::{self, Collect, Owner},
     custom::Definition,
     fence::Fence,
@@ -58,6 +58,8 @@ pub enum Fault {
     BlindToJoins,
     /// Members join over versions that came into use meanwhile.
     BlindToMoves,
+    /// Puts that need no fence require nothing at all.
+    LooseRequiresNothing,
 }
 
 /// What a server is made of: which versions it reads, and which of them it prefers.
@@ -94,6 +96,8 @@ pub struct World {
     pub stored: BTreeSet<StorageVersion>,
     /// A collector has left out a live member: who can read what is no longer promised.
     pub is_misled: bool,
+    /// What is promised of puts; an operator may change it.
+    pub guarantee: Guarantee,
 }
 
 /// A transaction that was decided on, and what tells its content from others.
@@ -139,6 +143,7 @@ impl World {
             now: Timestamp::from_second(1_000_000).unwrap(),
             stored: BTreeSet::new(),
             is_misled: false,
+            guarantee: Guarantee::Strict,
         }
     }
 
@@ -298,6 +303,9 @@ impl World {
     /// Notes that an object was stored and checks the two promises.
     pub fn stored_as(&mut self, version: &StorageVersion) -> Result<(), Violation> {
         self.stored.insert(version.clone());
+        if self.guarantee == Guarantee::Loose {
+            return Ok(());
+        }
         let shown = self.mirror().and_then(|it| it["status"]["commonEncodingVersion"].as_str());
         match shown {
             Some(shown) if shown != version.as_str() => {
@@ -353,6 +361,20 @@ impl World {
         };
         let held = Held { modified: self.revision, content: Arc::new(Content::Definition(definition)) };
         self.keys.insert(definition_key(), held);
+    }
+
+    /// An operator changes what is promised of puts.
+    pub fn change_guarantee(&mut self) {
+        let _ = self.commit(&Txn::new().put(&keys::cluster(), "{}".into()));
+        self.guarantee = match self.guarantee {
+            Guarantee::Strict => Guarantee::Loose,
+            Guarantee::Loose => Guarantee::Strict,
+        };
+    }
+
+    /// The guarantee, and when it was last changed.
+    pub fn modes(&self) -> (Guarantee, Option<Revision>) {
+        (self.guarantee, self.modified(&keys::cluster()))
     }
 
     /// A collector reads and decides; `without` is a live member that it does not see.
@@ -423,7 +445,7 @@ impl World {
         if let Some(decided) = &self.collector {
             hash_decided(decided, &mut hasher, &rank);
         }
-        (&self.stored, self.is_misled).hash(&mut hasher);
+        (&self.stored, self.is_misled, self.guarantee).hash(&mut hasher);
         hasher.finish()
     }
 

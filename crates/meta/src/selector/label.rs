@@ -108,7 +108,7 @@ impl LabelRequirement {
 
     /// Whether it holds for the value that the label has, if it has one.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        let is_listed = |value: &str| self.values.iter().any(|it| it == value);
+        let is_listed = |value: &str| self.values.binary_search_by(|it| it.as_str().cmp(value)).is_ok();
         match self.operator {
             LabelOperator::Equals | LabelOperator::DoubleEquals | LabelOperator::In => {
                 value.is_some_and(is_listed)

@@ -29,7 +29,7 @@ pub fn name_rule(group: &str, resource: &str) -> NameRule {
         ("", "services") => NameRule::Dns1035Label,
         ("rbac.authorization.k8s.io", _)
         | ("", "events")
-        | ("certificates.k8s.io", "certificatesigningrequests")
+        | ("certificates.k8s.io", "certificatesigningrequests" | "clustertrustbundles")
         | ("apiregistration.k8s.io", "apiservices") => NameRule::PathSegment,
         ("batch", "cronjobs") => NameRule::CronJob,
         ("coordination.k8s.io", "leasecandidates") => NameRule::ConfigKey,

@@ -11,9 +11,10 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use cache::{Item, Step, Watcher};
 use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use meta::{GroupResource, GroupVersion, Status, Value};
+use meta::{Fact, Grounds, GroupResource, GroupVersion, Status, Value, grounds::Place};
 use schema::check::FieldValidation;
 use serde_json::json;
+use store::Store;
 
 use super::{
     Custom,
@@ -22,7 +23,9 @@ use super::{
     names::{Accepted, Decision, condition},
     prepare::{self, CLEANUP},
 };
-use crate::{Anything, DeleteOptions, Kind, ListOptions, Registry, Target, WriteOptions, outcome};
+use crate::{
+    Anything, DeleteOptions, Kind, ListOptions, Registry, Target, WriteOptions, outcome, write::Setback,
+};
 
 /// Who writes the status of definitions, as upstream.
 const MANAGER: &str = "kube-apiserver";
@@ -33,6 +36,12 @@ const MAX_WORK: usize = 64;
 /// The pause after something failed, and between looks at objects that are held by finalizers.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// The pause between looks for objects with leases that they should not have. Such a lease lasts for an hour.
+const LOOK_FOR_LEASES: Duration = Duration::from_secs(600);
+
+/// How long a start waits for the objects of all definitions, before it goes on without those that are not loaded.
+const START_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The task. Made by [`Registry::load_definitions`], which has taken over everything that was stored then.
 pub struct Follower {
     registry: Arc<Registry>,
@@ -41,19 +50,33 @@ pub struct Follower {
     work: FuturesUnordered<BoxFuture<'static, Done>>,
     /// What waits for objects to go, which may take for ever; it is not counted.
     endings: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// Definitions whose objects are being deleted.
+    /// The uids of definitions whose objects are being deleted. Not their names: a definition may be freed by force and
+    /// made anew while the objects of the old one are worked on.
     ending: HashSet<String>,
+    /// Definitions, by uid, whose objects were freed of leases that they should not have, or are being.
+    freed: HashSet<String>,
 }
 
 enum Done {
     Written,
     /// Try again with whatever is there then.
     Failed(String),
-    Ended(String),
+    /// The objects of the definition with this uid are no longer deleted; `again` names it if that is to be tried anew.
+    Ended {
+        uid: String,
+        again: Option<String>,
+    },
+}
+
+/// 409: a definition was deleted and made anew while an object of it was written. The new one may be somebody else's.
+fn replaced(definition: &Item) -> Status {
+    let why = "the definition was deleted and created again while an object of it was written";
+    Status::conflict(&definitions(), definition.name(), why)
 }
 
 impl Registry {
-    /// Takes over all definitions that are stored, so that their objects can be asked for.
+    /// Takes over all definitions that are stored, so that their objects can be asked for. Large collections may still be
+    /// loaded when it returns; [`Registry::loading_definitions`] names them.
     pub async fn load_definitions(self: &Arc<Self>) -> Result<Follower, Status> {
         let mut follower = Follower {
             registry: Arc::clone(self),
@@ -62,12 +85,20 @@ impl Registry {
             work: FuturesUnordered::new(),
             endings: FuturesUnordered::new(),
             ending: HashSet::new(),
+            freed: HashSet::new(),
         };
-        follower.start().await?;
+        let established = follower.start()?;
+        let loaded = established.iter().map(|it| self.installer.install(it));
+        let loaded = futures_util::future::join_all(loaded);
+        tokio::select! {
+            _ = loaded => {}
+            () = self.clock.sleep(START_PATIENCE) => {}
+        }
         Ok(follower)
     }
 
-    /// The kind of a custom resource as its definition is in the store: after a put was refused by its fence.
+    /// The kind of a custom resource as its definition is in the store: after a put was refused by its fence. An error if
+    /// that is another definition of the same name: what was checked against the one must not be stored under the other.
     pub(crate) async fn renewed(
         &self,
         custom: &Custom,
@@ -75,25 +106,20 @@ impl Registry {
         entry: Option<&store::Entry>,
     ) -> Result<Arc<Kind>, Status> {
         let Some(entry) = entry else {
-            self.kinds.remove(resource, custom.stored.uid());
+            self.kinds.remove(resource, custom.stored.uid(), &self.cache);
             return Err(Status::no_such_resource());
         };
         let definitions = self.installer.definitions()?;
         let item = definitions.parse(entry).map(Arc::new).map_err(Status::internal)?;
-        self.installer.install(&item).await?.ok_or_else(Status::no_such_resource)
+        if item.uid() != custom.stored.uid() {
+            return Err(replaced(&item));
+        }
+        self.installer.install_soon(&item).await?.ok_or_else(Status::no_such_resource)
     }
 
-    /// Knows the definition of a resource, if one is in force at a moment after the call: whoever follows definitions may
-    /// not have come to it yet.
-    pub async fn catch_up_definition(&self, resource: &GroupResource) -> Result<(), Status> {
-        let caught_up = self.cache.catch_up().await;
-        caught_up.map_err(|it| Status::unavailable(it.to_string(), 1))?;
-        let item = self.installer.definitions()?.get(super::definition_key(resource).as_str());
-        let Some(item) = item else { return Ok(()) };
-        if Crd::read(&item).is_some_and(|it| it.has("Established")) {
-            self.installer.install(&item).await?;
-        }
-        Ok(())
+    /// The definitions that were in force when this server started and whose objects are still being loaded.
+    pub fn loading_definitions(&self) -> Vec<String> {
+        self.installer.awaited()
     }
 
     fn definition_target(&self, name: &str, subresource: &str) -> Result<Target, Status> {
@@ -114,6 +140,7 @@ impl Registry {
             manager: MANAGER,
             field_validation: FieldValidation::Ignore,
             admit: &Anything,
+            grounds: &Grounds::asked_for(),
         };
         match self.update(&target, &options, crd).await {
             // Somebody else changed it: the next event tells how it is now.
@@ -129,7 +156,7 @@ impl Follower {
         loop {
             let Some(watcher) = &mut self.watcher else {
                 self.registry.clock.sleep(RETRY).await;
-                if let Err(status) = self.start().await {
+                if let Err(status) = self.start() {
                     tracing::warn!(%status, "definitions cannot be followed");
                 }
                 continue;
@@ -143,31 +170,37 @@ impl Follower {
         }
     }
 
-    /// Takes over what is there, and goes on from exactly that state.
-    async fn start(&mut self) -> Result<(), Status> {
+    /// Takes over what is there, and goes on from exactly that state. The answer is what is in force.
+    fn start(&mut self) -> Result<Vec<Arc<Item>>, Status> {
         let collection = self.registry.installer.definitions()?;
         let prefix = collection.spec().prefix.clone();
-        let snapshot = collection.snapshot();
-        let items: Vec<Arc<Item>> = snapshot.range(&prefix, None).cloned().collect();
+        let snapshot = collection.snapshot().map_err(outcome::closed)?;
+        // A definition that cannot be decoded defines nothing here; whoever asks for its resource is told so.
+        let items: Vec<Arc<Item>> = snapshot.readable(&prefix, None).cloned().collect();
+        let mut established = Vec::new();
         for item in &items {
             if let Some(crd) = Crd::read(item) {
                 self.accepted.note(&crd.metadata.name, &crd.spec.group, crd.status.accepted_names.clone());
                 if crd.has("Established") {
-                    self.registry.installer.install(item).await?;
+                    self.registry.installer.await_kind(item);
+                    established.push(Arc::clone(item));
                 }
             }
         }
         self.forget_missing(&items);
         self.watcher = collection.watch(snapshot.revision(), &prefix).ok();
         items.iter().for_each(|it| self.see(it));
-        Ok(())
+        Ok(established)
     }
 
     /// Kinds whose definitions went while nobody looked.
     fn forget_missing(&mut self, items: &[Arc<Item>]) {
         for kind in self.registry.kinds.custom() {
             let Some(custom) = &kind.custom else { continue };
-            if items.iter().all(|it| it.uid() != custom.stored.uid()) {
+            // One that cannot be decoded is not one that went.
+            let is_there = !matches!(self.registry.installer.definition(custom.stored.key()), Ok(None));
+            let is_another = items.iter().any(|it| it.key() == custom.stored.key());
+            if items.iter().all(|it| it.uid() != custom.stored.uid()) && (!is_there || is_another) {
                 self.gone(custom.stored.name(), custom.stored.uid(), &kind.resource);
             }
         }
@@ -187,7 +220,8 @@ impl Follower {
                 (None, None) => {}
             },
             Step::Progress(_) => {}
-            Step::Ended(_) => self.watcher = None,
+            // What happened to a definition that cannot be decoded is found by looking at all of them.
+            Step::Undecodable(..) | Step::Ended(_) => self.watcher = None,
         }
     }
 
@@ -198,6 +232,7 @@ impl Follower {
             self.end(item, &crd);
             return;
         }
+        self.free(item, &crd);
         let decision = self.accepted.decide(&crd);
         self.accepted.note(&crd.metadata.name, &crd.spec.group, decision.names.clone());
         let is_settled = decision.names == crd.status.accepted_names
@@ -206,10 +241,54 @@ impl Follower {
         self.work.push(async move { settle(&registry, &item, decision, is_settled).await }.boxed());
     }
 
+    /// Frees the objects of a definition of leases that earlier builds gave them. It looks again and again: servers of
+    /// those builds may go on beside this one for a while.
+    fn free(&mut self, item: &Arc<Item>, crd: &Crd) {
+        if crd.spec.names.plural != "events"
+            || !crd.has("Established")
+            || !self.freed.insert(item.uid().to_owned())
+        {
+            return;
+        }
+        let (registry, item) = (Arc::clone(&self.registry), Arc::clone(item));
+        let work = async move {
+            // Nothing to do if the definition goes meanwhile, which removes its kind.
+            let is_there = || {
+                let now = registry.installer.definition(item.key()).ok().flatten();
+                now.is_some_and(|it| it.uid() == item.uid())
+            };
+            let mut kind = loop {
+                match registry.installer.install(&item).await {
+                    Ok(kind) => break kind,
+                    Err(_) if is_there() => registry.clock.sleep(RETRY).await,
+                    Err(_) => break None,
+                }
+            };
+            while let Some(now) = kind {
+                let pause = match registry.free_leased(&now).await {
+                    Ok(0) => LOOK_FOR_LEASES,
+                    Ok(n_objects) => {
+                        tracing::info!(n_objects, definition = item.name(), "objects were freed of a lease");
+                        RETRY
+                    }
+                    Err(status) => {
+                        tracing::debug!(%status, definition = item.name(), "objects could not be freed of a lease yet");
+                        RETRY
+                    }
+                };
+                registry.clock.sleep(pause).await;
+                kind = registry.kinds.get(&now.resource).filter(|it| it.is_defined_like(&now));
+            }
+            Done::Written
+        };
+        self.endings.push(work.boxed());
+    }
+
     /// A definition is being deleted: its objects go first.
     fn end(&mut self, item: &Arc<Item>, crd: &Crd) {
         let name = crd.metadata.name.clone();
-        if !crd.metadata.finalizers.iter().any(|it| it == CLEANUP) || !self.ending.insert(name.clone()) {
+        let uid = item.uid().to_owned();
+        if !crd.metadata.finalizers.iter().any(|it| it == CLEANUP) || !self.ending.insert(uid.clone()) {
             return;
         }
         let (registry, item) = (Arc::clone(&self.registry), Arc::clone(item));
@@ -218,9 +297,9 @@ impl Follower {
             if let Err(status) = finish(&registry, &item, is_established).await {
                 tracing::warn!(%status, definition = name, "objects of a deleted definition could not be removed");
                 registry.clock.sleep(RETRY).await;
-                return Done::Failed(name);
+                return Done::Ended { uid, again: Some(name) };
             }
-            Done::Ended(name)
+            Done::Ended { uid, again: None }
         };
         self.endings.push(work.boxed());
     }
@@ -228,32 +307,32 @@ impl Follower {
     fn done(&mut self, done: Done) {
         match done {
             Done::Written => {}
-            Done::Ended(name) => {
-                self.ending.remove(&name);
+            Done::Ended { uid, again } => {
+                self.ending.remove(&uid);
+                again.iter().for_each(|it| self.look_again(it));
             }
-            Done::Failed(name) => {
-                self.ending.remove(&name);
-                let Ok(target) = self.registry.definition_target(&name, "") else { return };
-                if let Ok(item) = self.registry.item(&target) {
-                    self.see(&item);
-                }
-            }
+            Done::Failed(name) => self.look_again(&name),
+        }
+    }
+
+    /// Does what the definition of this name, as it is now, asks for.
+    fn look_again(&mut self, name: &str) {
+        let Ok(target) = self.registry.definition_target(name, "") else { return };
+        if let Ok(item) = self.registry.item(&target) {
+            self.see(&item);
         }
     }
 
     /// A definition is gone: so is its kind, and its names are free for those who wait for them.
     fn gone(&mut self, name: &str, uid: &str, resource: &GroupResource) {
         self.accepted.forget(name);
+        self.freed.remove(uid);
         // What the servers have agreed on for it is no longer needed.
         self.registry.station.look();
-        if let Some(kind) = self.registry.kinds.remove(resource, uid)
-            && let Some(prefix) = &kind.definition.key_prefix
-        {
-            self.registry.cache.remove(prefix);
-        }
+        self.registry.kinds.remove(resource, uid, &self.registry.cache);
         let Ok(collection) = self.registry.installer.definitions() else { return };
-        let snapshot = collection.snapshot();
-        let others: Vec<Arc<Item>> = snapshot.range(&collection.spec().prefix, None).cloned().collect();
+        let Ok(snapshot) = collection.snapshot() else { return };
+        let others: Vec<Arc<Item>> = snapshot.readable(&collection.spec().prefix, None).cloned().collect();
         for item in others {
             let waits = Crd::read(&item)
                 .is_some_and(|it| *it.spec.group == *resource.group && !it.has("NamesAccepted"));
@@ -324,7 +403,8 @@ fn write_names(crd: &mut Value, names: &Names) {
     status.insert("acceptedNames".to_owned(), accepted);
 }
 
-/// Deletes all objects of a definition, waits until they are gone, and lets the definition go.
+/// Deletes all objects of a definition, waits until they are gone, and lets the definition go. Ends without that when the
+/// definition is not the one that is being deleted any more: what it has left behind is not ours to remove.
 async fn finish(registry: &Arc<Registry>, item: &Arc<Item>, is_established: bool) -> Result<(), Status> {
     if !is_established {
         let done = condition("Terminating", false, "NeverEstablished", "resource was never established");
@@ -343,28 +423,34 @@ async fn finish(registry: &Arc<Registry>, item: &Arc<Item>, is_established: bool
         name: String::new(),
         subresource: String::new(),
     };
-    say(
-        registry,
-        item.name(),
-        condition(
-            "Terminating",
-            true,
-            "InstanceDeletionInProgress",
-            "CustomResource deletion is in progress",
-        ),
-    )
-    .await?;
+    let in_progress = condition(
+        "Terminating",
+        true,
+        "InstanceDeletionInProgress",
+        "CustomResource deletion is in progress",
+    );
+    say(registry, item, in_progress).await?;
+    let grounds = Grounds::because([definition_ends(item)]);
     let collection = registry.collection(&all)?.clone();
     loop {
+        if !still_ends(registry, item).await? {
+            tracing::info!(
+                definition = item.name(),
+                "a definition was freed while its objects were deleted; the rest stays"
+            );
+            return Ok(());
+        }
         let deleted = registry
-            .delete_collection(&all, &DeleteOptions::default(), &Anything, &ListOptions::default())
+            .delete_collection(&all, &DeleteOptions::default(), &Anything, &ListOptions::default(), &grounds)
             .await;
         if let Err(status) = deleted {
             tracing::warn!(%status, definition = item.name(), "objects of a deleted definition could not be deleted");
         }
-        delete_unreadable(registry, &collection).await?;
+        delete_unreadable(registry, &all, &collection, &grounds).await?;
         registry.cache.catch_up().await.map_err(|it| outcome::read_failed(&it))?;
-        if collection.is_empty() && collection.unreadable().is_empty() {
+        if collection.is_empty().map_err(outcome::closed)?
+            && collection.unreadable().map_err(outcome::closed)?.is_empty()
+        {
             break;
         }
         // Finalizers hold the rest.
@@ -374,20 +460,55 @@ async fn finish(registry: &Arc<Registry>, item: &Arc<Item>, is_established: bool
     release(registry, item, done).await
 }
 
+/// The fact that justifies the removal of a definition's objects.
+fn definition_ends(item: &Item) -> Fact {
+    let object = Place {
+        group: super::GROUP.to_owned(),
+        resource: "customresourcedefinitions".to_owned(),
+        namespace: String::new(),
+        name: item.name().to_owned(),
+    };
+    Fact::Deleting { object, uid: item.uid().to_owned(), finalizer: CLEANUP.to_owned() }
+}
+
+/// Whether the definition is still this one, and still waits for its objects to go.
+async fn still_ends(registry: &Registry, item: &Item) -> Result<bool, Status> {
+    let target = registry.definition_target(item.name(), "")?;
+    let fresh = registry.fresh(&target).await?.filter(|it| it.uid() == item.uid());
+    let crd = fresh.as_deref().and_then(Crd::read);
+    Ok(crd.is_some_and(|it| it.is_deleting() && it.metadata.finalizers.iter().any(|it| it == CLEANUP)))
+}
+
 /// What cannot be read cannot be held by finalizers either.
-async fn delete_unreadable(registry: &Registry, collection: &cache::Collection) -> Result<(), Status> {
-    use store::{Store, Txn};
-    for (key, _) in collection.unreadable() {
-        let removed = registry.store.commit(Txn::new().delete(&key)).await;
-        removed.map_err(|error| Status::unavailable(error.to_string(), 1))?;
+async fn delete_unreadable(
+    registry: &Registry,
+    all: &Target,
+    collection: &cache::Collection,
+    grounds: &Grounds,
+) -> Result<(), Status> {
+    for (key, _) in collection.unreadable().map_err(outcome::closed)? {
+        let entry = registry.store.get(&key).await.map_err(|it| outcome::read_failed(&it))?;
+        // Somebody may have mended it, and then its finalizers count.
+        let Some(entry) = entry.filter(|it| collection.parse(it).is_err()) else { continue };
+        let grounds = registry.settle(grounds).await?;
+        match registry.remove_key(all, &key, entry.modified, grounds).await {
+            // It was changed: the next round tells whether it can be read now.
+            Ok(_) | Err(Setback::Raced(_)) => {}
+            Err(Setback::Refused(status) | Setback::Ended(status)) => return Err(status),
+        }
     }
     Ok(())
 }
 
 /// Writes one condition into a definition as it is now.
-async fn say(registry: &Registry, name: &str, condition: super::definition::Condition) -> Result<(), Status> {
-    let target = registry.definition_target(name, "")?;
-    let Some(item) = registry.fresh(&target).await? else { return Ok(()) };
+async fn say(
+    registry: &Registry,
+    item: &Item,
+    condition: super::definition::Condition,
+) -> Result<(), Status> {
+    let target = registry.definition_target(item.name(), "")?;
+    let fresh = registry.fresh(&target).await?.filter(|it| it.uid() == item.uid());
+    let Some(item) = fresh else { return Ok(()) };
     let mut crd: Value = serde_json::from_slice(item.text()).map_err(Status::internal)?;
     prepare::set_condition(&mut crd, &condition, &meta::time::format_time(registry.clock.now()));
     registry.write_definition(crd).await

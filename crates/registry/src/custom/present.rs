@@ -38,6 +38,11 @@ impl Presenter {
         item.revision() > custom.since && item.storage_version().as_str() == self.text
     }
 
+    /// Whether objects that are not shown as they are stored are sent to a webhook.
+    pub(crate) fn asks_webhook(&self) -> bool {
+        self.kind.custom.as_deref().is_some_and(|it| matches!(it.conversion, Conversion::Webhook(_)))
+    }
+
     /// Objects as the client sees them, in the same order.
     pub(crate) async fn present(&self, mut items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, Status> {
         let Some(custom) = self.kind.custom.as_deref() else { return Ok(items) };

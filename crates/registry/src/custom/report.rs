@@ -11,7 +11,7 @@ use meta::{GroupResource, GroupVersion, Status, StorageVersion};
 use station::NotReported;
 use store::{Key, Store};
 
-use super::{Custom, GROUP, definition, definitions};
+use super::{Custom, GROUP, definition};
 use crate::{Kind, Registry, Target, limits, outcome};
 
 /// How long a new definition waits for the other servers before it is looked at again.
@@ -89,7 +89,19 @@ impl Registry {
                 Err(why) => return Err(outcome::shut(&why.shut(&resource))),
             }
         }
-        Err(Status::modified(&definitions(), &target.kind.resource.to_string()))
+        Err(outcome::fences_lost(target))
+    }
+
+    /// Whether the definition of a custom resource is being deleted, so that nothing is created in it: it goes when the
+    /// last of its objects has gone. The kind is brought up to date, because only what the store holds can refuse.
+    pub(crate) async fn is_ending(&self, target: &mut Target) -> Result<bool, Status> {
+        let Some(custom) = target.kind.custom.clone().filter(|it| it.is_terminating) else {
+            return Ok(false);
+        };
+        let entry = self.store.get(custom.stored.key()).await.map_err(|it| outcome::read_failed(&it))?;
+        // Boxed: it is rare, and every write would carry its size.
+        target.kind = Box::pin(self.renewed(&custom, &target.kind.resource, entry.as_ref())).await?;
+        Ok(target.kind.custom.as_ref().is_some_and(|it| it.is_terminating))
     }
 
     /// Reports a definition that is in force, and says whether every server has.

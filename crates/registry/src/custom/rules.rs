@@ -28,11 +28,22 @@ pub(crate) fn validate(crd: &Value, errors: &mut FieldErrors) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", object::name(crd), detail));
     }
+    reserved(crd, errors);
     spec(crd, None, errors);
     names(crd.pointer("/status/acceptedNames"), "status.acceptedNames", errors);
     stored_versions(crd, errors);
     approval(crd, None, errors);
     unknown_fields(crd, None, errors);
+}
+
+/// A definition has the fence and the StorageVersion of its resource: with the name of a resource that a server of some
+/// release has built in, two kinds of objects would share them.
+fn reserved(crd: &Value, errors: &mut FieldErrors) {
+    let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
+    if catalog::is_reserved(group, plural) {
+        let detail = format!("{plural}.{group} is a built-in resource of Kubernetes and cannot be defined");
+        errors.push(FieldError::forbidden("spec.names.plural", detail));
+    }
 }
 
 /// What is wrong with a definition that replaces another.

@@ -98,9 +98,10 @@ impl Registry {
             let is_there = found.contains(version);
             return Ok(is_there.then(|| format!("objects are stored in {version}")));
         };
-        let n_unreadable = collection.unreadable().len() as u64;
+        let n_unreadable = collection.unreadable().map_err(outcome::closed)?.len() as u64;
         let wanted = format!("{group}/{version}");
-        let count = collection.counts().iter().find(|(it, _)| it.as_str() == wanted).map_or(0, |(_, it)| *it);
+        let counts = collection.counts().map_err(outcome::closed)?;
+        let count = counts.iter().find(|(it, _)| it.as_str() == wanted).map_or(0, |(_, it)| *it);
         Ok(match (count, n_unreadable) {
             (0, 0) => None,
             (0, n) => Some(say(n, "cannot be read and may be stored in it")),

@@ -6,7 +6,10 @@
 //! **Assumptions.** Somebody keeps the status of budgets up to date: this server does not. A budget whose status is
 //! behind its spec says "try again", as upstream does, and a client that waits for a controller gets what it expects.
 
-use meta::{Cause, GroupResource, GroupVersion, Map, Reason, Status, Value, object, time::format_time};
+use meta::{
+    Cause, Grounds, GroupResource, GroupVersion, Map, Reason, RetryAfter, Status, Value, object,
+    time::format_time,
+};
 use schema::check::FieldValidation;
 use serde_json::json;
 
@@ -37,6 +40,9 @@ impl Registry {
         let Some(pod) = self.evict_idle(&pod_target, options).await? else { return Ok(()) };
         let guard = self.guard(&pod_target, &pod).await?;
         let mut deletion = options.clone();
+        // The budget is asked for this pod, not for one that takes its name.
+        let preconditions = deletion.preconditions.get_or_insert_default();
+        preconditions.uid.get_or_insert_with(|| object::uid(&pod).to_owned());
         match &guard {
             Guard::None => {}
             Guard::Unready(_) => require_version(&mut deletion, &pod),
@@ -44,8 +50,11 @@ impl Registry {
         }
         match (self.mark_and_delete(&pod_target, deletion).await, guard) {
             (Err(status), Guard::Unready(budget)) if status.code == 409 && !names_version(options) => {
-                Err(still_processed(&budget))
+                // The condition that announces the eviction may have been written.
+                Err(still_processed(&budget).after_the_fact())
             }
+            // The budget has counted it.
+            (result, Guard::Counted(_)) => result.map_err(Status::after_the_fact),
             (result, _) => result,
         }
     }
@@ -121,6 +130,7 @@ impl Registry {
             manager: "kube-apiserver",
             field_validation: FieldValidation::Ignore,
             admit: &crate::Anything,
+            grounds: &Grounds::asked_for(),
         };
         let named = budgets.named(budget);
         let change = |old: Option<&Value>| {
@@ -140,6 +150,7 @@ impl Registry {
                 manager: "",
                 field_validation: FieldValidation::Ignore,
                 admit: &crate::Anything,
+                grounds: &Grounds::asked_for(),
             };
             let status = Target { subresource: "status".to_owned(), ..target.clone() };
             let change = |old: Option<&Value>| {
@@ -162,7 +173,9 @@ impl Registry {
             }
         }
         // Admission was asked about the eviction.
-        self.delete(target, &options, &crate::Anything).await.map(drop)
+        let grounds = Grounds::asked_for();
+        let deleted = self.delete(target, &options, &crate::Anything, &grounds).await;
+        deleted.map(drop).map_err(Status::after_the_fact)
     }
 }
 
@@ -254,7 +267,7 @@ fn still_processed(budget: &str) -> Status {
 }
 
 fn too_many(seconds: u32, message: String) -> Status {
-    let mut status = Status::too_many_requests(VIOLATION, seconds);
+    let mut status = Status::too_many_requests(VIOLATION, RetryAfter::not_begun(seconds));
     let cause = Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() };
     status.details.get_or_insert_default().causes.push(cause);
     status

@@ -22,6 +22,8 @@ fn fields(group: &str, resource: &str) -> &'static [(&'static [&'static str], Re
             (&["reclaimPolicy"], Forbidden),
             (&["volumeBindingMode"], Invalid),
         ],
+        ("certificates.k8s.io", "clustertrustbundles") => &[(&["spec", "signerName"], Invalid)],
+        ("certificates.k8s.io", "podcertificaterequests") => &[(&["spec"], Invalid)],
         ("networking.k8s.io", "ingressclasses") => &[(&["spec", "controller"], Invalid)],
         ("discovery.k8s.io", "endpointslices") => &[(&["addressType"], Invalid)],
         ("node.k8s.io", "runtimeclasses") => &[(&["handler"], Invalid)],

@@ -3,7 +3,8 @@
 //! Deliberately not here: who is asked and in which order; whoever calls the registry hands in an [`Admit`].
 
 use futures_util::future::{self, BoxFuture};
-use meta::{Status, Value, object};
+use meta::{Map, Status, Value, grounds::Place, object};
+use store::Revision;
 
 use super::{WriteOptions, accept, metadata};
 use crate::{Registry, Target};
@@ -29,8 +30,36 @@ pub trait Admit: Send + Sync {
         old: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>>;
 
-    /// Has the last word before an object is deleted.
+    /// Whether [`Admit::delete`] might do anything: only then must the object be readable in the client's version.
+    fn reviews_deletion(&self, target: &Target) -> bool;
+
+    /// Has the last word before an object is deleted. It is in the client's version.
     fn delete<'a>(&'a self, target: &'a Target, old: &'a Value) -> BoxFuture<'a, Result<(), Status>>;
+
+    /// What the last [`Admit::validate`] rests on: the write is committed only if all of it is still as it was read.
+    fn basis(&self) -> Vec<Basis> {
+        Vec::new()
+    }
+
+    /// The revision that made the namespace in which the request was authorized, if that is known. Nothing is created in
+    /// another one that got its name since: the caller may have no rights there.
+    fn namespace_made(&self) -> Option<Revision> {
+        None
+    }
+
+    /// Who asks (`username`, `uid`, `groups`, `extra`), for kinds that keep it; `None` if the server itself does.
+    fn requester(&self) -> Option<Map> {
+        None
+    }
+}
+
+/// An object that a decision rests on, and the revision at which it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// Where it is.
+    pub place: Place,
+    /// In which state it was read.
+    pub revision: Revision,
 }
 
 /// Lets everything pass.
@@ -58,6 +87,10 @@ impl Admit for Anything {
         _: Option<&'a Value>,
     ) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(future::ready(Ok(())))
+    }
+
+    fn reviews_deletion(&self, _: &Target) -> bool {
+        false
     }
 
     fn delete<'a>(&'a self, _: &'a Target, _: &'a Value) -> BoxFuture<'a, Result<(), Status>> {

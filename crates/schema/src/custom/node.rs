@@ -96,9 +96,15 @@ pub(super) struct Bound {
 pub(super) struct Pattern {
     pub(super) text: Box<str>,
     compiled: OnceLock<Option<regex::Regex>>,
+    /// How many states it has, about: matching takes so many steps for each byte at worst.
+    pub(super) weight: u64,
 }
 
 impl Pattern {
+    fn new(text: &str) -> Self {
+        Self { text: text.into(), compiled: OnceLock::new(), weight: pattern::weight(text) }
+    }
+
     /// Whether the text matches. A pattern that cannot be compiled, which no definition can have, matches everything.
     pub(super) fn matches(&self, text: &str) -> bool {
         let compiled = self.compiled.get_or_init(|| pattern::compile(&self.text).ok());
@@ -143,6 +149,21 @@ impl Node {
     pub fn into_root(mut self) -> Self {
         self.is_embedded = true;
         self
+    }
+
+    /// How many states all patterns in here have together, about.
+    pub fn pattern_weight(&self) -> u64 {
+        let rules = self.rules.as_deref();
+        let own = rules.and_then(|it| it.pattern.as_ref()).map_or(0, |it| it.weight);
+        let alternatives = rules
+            .into_iter()
+            .flat_map(|it| it.all_of.iter().chain(&it.any_of).chain(&it.one_of).chain(it.not.as_deref()));
+        let additional = match &self.additional {
+            Some(Additional::Of(node)) => Some(&**node),
+            Some(Additional::Anything | Additional::Nothing) | None => None,
+        };
+        let inner = self.properties.iter().map(|it| &it.1).chain(additional).chain(self.items.as_deref());
+        inner.chain(alternatives).fold(own, |sum, it| sum.saturating_add(it.pattern_weight()))
     }
 
     /// The field of this name, if it is listed.
@@ -229,8 +250,7 @@ impl Rules {
         Some(Box::new(Self {
             format: text("format").and_then(Format::parse),
             values: list("enum").into(),
-            pattern: text("pattern")
-                .map(|it| Box::new(Pattern { text: it.into(), compiled: OnceLock::new() })),
+            pattern: text("pattern").map(|it| Box::new(Pattern::new(it))),
             max_length: count("maxLength"),
             min_length: count("minLength"),
             max_items: count("maxItems"),

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use regex_syntax::hir::{Class, Hir, HirKind};
+
 /// A compiled pattern may take this much memory. Go needs little for `[\p{L}\p{N}]{1,256}`, of which people that mean
 /// names are fond; here every repetition of such a class takes some 50 KiB.
 const MAX_COMPILED: usize = 16 << 20;
@@ -18,6 +20,9 @@ const MAX_TOGETHER: usize = 256 << 20;
 /// What matching may keep of the states that it has been in.
 const MAX_CACHED: usize = 1 << 20;
 
+/// Deeper ones are refused.
+const NEST_LIMIT: u32 = 200;
+
 /// Longer patterns are refused: nobody writes them by hand.
 const MAX_TEXT: usize = 64 << 10;
 
@@ -27,6 +32,34 @@ pub(super) fn compile(text: &str) -> Result<regex::Regex, String> {
         Ok(Some(regex)) => Ok(regex),
         Ok(None) => Err(refusal(text, TOO_LARGE)),
         Err(why) => Err(refusal(text, &why)),
+    }
+}
+
+/// About how many states a pattern has: at worst, matching takes as many steps for each byte of the text. 0 for what is no
+/// pattern.
+pub(super) fn weight(text: &str) -> u64 {
+    let translated = translate(text).filter(|_| text.len() <= MAX_TEXT);
+    let parsed = translated
+        .and_then(|it| regex_syntax::ParserBuilder::new().nest_limit(NEST_LIMIT).build().parse(&it).ok());
+    parsed.map_or(0, |it| states(&it))
+}
+
+/// Of a class only some ranges can be in question at a time.
+const CLASS_STATES: u64 = 4;
+
+fn states(hir: &Hir) -> u64 {
+    let sum = |parts: &[Hir]| parts.iter().fold(1_u64, |sum, it| sum.saturating_add(states(it)));
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 1,
+        HirKind::Literal(it) => it.0.len() as u64,
+        HirKind::Class(Class::Unicode(it)) => (it.ranges().len() as u64).clamp(1, CLASS_STATES),
+        HirKind::Class(Class::Bytes(it)) => (it.ranges().len() as u64).clamp(1, CLASS_STATES),
+        HirKind::Repetition(it) => {
+            let times = it.max.unwrap_or(it.min.saturating_add(1)).max(1);
+            states(&it.sub).saturating_add(1).saturating_mul(times.into())
+        }
+        HirKind::Capture(it) => states(&it.sub).saturating_add(1),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => sum(parts),
     }
 }
 
@@ -77,7 +110,7 @@ fn build(text: &str, size: usize) -> Result<Option<regex::Regex>, String> {
     let built = regex::RegexBuilder::new(&translated)
         .size_limit(size)
         .dfa_size_limit(MAX_CACHED)
-        .nest_limit(200)
+        .nest_limit(NEST_LIMIT)
         .build();
     match built {
         Ok(regex) => Ok(Some(regex)),

@@ -425,3 +425,23 @@ fn apply_sees_lists_maps_and_metadata() {
     assert!(matches!(schema.get(spec.field("labels").unwrap().ty), Type::Map(_)));
     assert!(matches!(schema.get(spec.field("raw").unwrap().ty), Type::Any));
 }
+
+/// A pattern of modest size and a long text kept a processor busy for 16 s.
+#[test]
+fn a_text_that_is_too_long_for_its_pattern_is_refused_unseen() {
+    let node = |pattern: &str| Node::compile(&json!({"type": "string", "pattern": pattern}));
+    let text = |length: usize| Value::from("ab".repeat(length / 2));
+    let (large, small) = (node("^([a-z]{1,40}){1,40}$"), node("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
+    let complaints = validate(&large, &text(200_000), "");
+    assert_eq!(complaints.len(), 1);
+    assert!(complaints[0].detail.contains("exceeds the budget"), "{}", complaints[0].detail);
+    assert!(validate(&large, &text(1_500), "").is_empty());
+    assert!(validate(&small, &text(1_000_000), "").is_empty());
+    // All texts of an object share the budget, also where a schema says what must not be.
+    let list = Node::compile(
+        &json!({"type": "array", "items": {"type": "string", "not": {"pattern": "(ab){2000}$"}}}),
+    );
+    let texts = |n: usize| Value::from(vec![text(3_000); n]);
+    assert!(validate(&list, &texts(2), "").is_empty());
+    assert!(!validate(&list, &texts(100), "").is_empty());
+}

@@ -9,12 +9,16 @@ use meta::{FieldError, field::FieldProblem};
 use super::{
     format::Format,
     lists,
-    node::{Additional, Bound, Kind, Node, Rules},
+    node::{Additional, Bound, Kind, Node, Pattern, Rules},
 };
 use crate::{Map, Value, go_text, json, model::ListKind};
 
 /// At most this many complaints: an answer to garbage must not outgrow the garbage.
 const MAX_ERRORS: usize = 200;
+
+/// Steps that all patterns may take on all texts of an object together: the states of a pattern times the bytes of the text
+/// that it is held against. Matching does some hundred million a second at worst.
+const PATTERN_BUDGET: u64 = 100_000_000;
 
 /// Everything that the schema has against a value. `base` is where the value stands; empty for a whole object.
 pub fn validate(node: &Node, value: &Value, base: &str) -> Vec<FieldError> {
@@ -28,7 +32,13 @@ pub fn validate_changed(node: &Node, new: &Value, old: &Value, base: &str) -> Ve
 
 fn run(node: &Node, value: &Value, old: Option<&Value>, base: &str) -> Vec<FieldError> {
     let mut result = Outcome::default();
-    Validator { base, path: String::new() }.node(node, value, old, &mut result);
+    let mut validator = Validator::new(base, String::new());
+    validator.node(node, value, old, &mut result);
+    if validator.is_exhausted && result.errors.is_empty() {
+        // Where a schema says what must *not* be, a text that was not looked at seems to be fine.
+        let detail = format!("matching patterns exceeds the budget of {PATTERN_BUDGET} steps");
+        validator.push(FieldProblem::Invalid, None, detail, &mut result);
+    }
     result.errors
 }
 
@@ -42,9 +52,16 @@ struct Outcome {
 struct Validator<'a> {
     base: &'a str,
     path: String,
+    /// Steps that patterns may still take, and whether that was too little for one of them.
+    pattern_budget: u64,
+    is_exhausted: bool,
 }
 
-impl Validator<'_> {
+impl<'a> Validator<'a> {
+    fn new(base: &'a str, path: String) -> Self {
+        Self { base, path, pattern_budget: PATTERN_BUDGET, is_exhausted: false }
+    }
+
     fn node(&mut self, node: &Node, value: &Value, old: Option<&Value>, out: &mut Outcome) {
         out.n_checked += 1;
         if out.errors.len() >= MAX_ERRORS || old == Some(value) {
@@ -112,7 +129,7 @@ impl Validator<'_> {
         self.push(FieldProblem::TypeInvalid, Some(go_text::quote(shown)), detail, out);
     }
 
-    fn text(&self, rules: &Rules, text: &str, out: &mut Outcome) {
+    fn text(&mut self, rules: &Rules, text: &str, out: &mut Outcome) {
         let length = text.chars().count() as u64;
         if let Some(max) = rules.max_length.filter(|it| length > *it) {
             let detail = format!("may not be more than {max} bytes");
@@ -123,14 +140,37 @@ impl Validator<'_> {
             let detail = format!("{} in body should be at least {min} chars long", self.path);
             self.push(FieldProblem::Invalid, shown(), detail, out);
         }
-        if let Some(pattern) = rules.pattern.as_ref().filter(|it| !it.matches(text)) {
-            let detail = format!("{} in body should match '{}'", self.path, pattern.text);
-            self.push(FieldProblem::Invalid, shown(), detail, out);
+        if let Some(pattern) = &rules.pattern {
+            self.pattern(pattern, text, out);
         }
         if let Some(format) = rules.format.filter(|it| !it.fits(text)) {
             let shown_text = meta::field::quote(text);
             let detail = format!("{} in body must be of type {}: {shown_text}", self.path, format.name());
             self.push(FieldProblem::TypeInvalid, shown(), detail, out);
+        }
+    }
+
+    /// A text that its pattern has no budget for is refused unseen: otherwise a definition and a long text would keep a
+    /// processor busy for as long as their author likes.
+    fn pattern(&mut self, pattern: &Pattern, text: &str, out: &mut Outcome) {
+        let steps = pattern.weight.saturating_mul(text.len() as u64);
+        let shown = Some(meta::field::quote(text));
+        match self.pattern_budget.checked_sub(steps) {
+            None => {
+                self.is_exhausted = true;
+                let detail = format!(
+                    "{} in body is too long for the pattern '{}': matching exceeds the budget of {PATTERN_BUDGET} steps",
+                    self.path, pattern.text
+                );
+                self.push(FieldProblem::Invalid, shown, detail, out);
+            }
+            Some(left) => {
+                self.pattern_budget = left;
+                if !pattern.matches(text) {
+                    let detail = format!("{} in body should match '{}'", self.path, pattern.text);
+                    self.push(FieldProblem::Invalid, shown, detail, out);
+                }
+            }
         }
     }
 
@@ -237,7 +277,7 @@ impl Validator<'_> {
         for name in node.rules.iter().flat_map(|it| &it.required) {
             if !map.contains_key(&**name) {
                 let step = if self.path.is_empty() { name.to_string() } else { format!(".{name}") };
-                let mut validator = Validator { base: self.base, path: self.path.clone() };
+                let mut validator = Validator::new(self.base, self.path.clone());
                 validator.path.push_str(&step);
                 validator.push(FieldProblem::Required, None, String::new(), out);
             }

@@ -3,19 +3,23 @@
 use std::num::IntErrorKind;
 
 use http::header::USER_AGENT;
-use meta::{FieldError, FieldErrors, FieldSelector, GroupKind, LabelSelector, Status};
+use meta::{FieldError, FieldErrors, GroupKind, Status};
 use registry::{Admit, DeleteOptions, ListOptions, WatchOptions, WriteOptions};
 use schema::{check::FieldValidation, patch::PatchKind};
 use serde_json::json;
 
-use crate::{chain::Exchange, request::Query};
+use super::Call;
+use crate::{
+    chain::Envelope,
+    request::{Query, Selection},
+};
 
 /// The longest name of a manager, as upstream.
 const MAX_MANAGER: usize = 128;
 
 /// The options of a create or update; `kind` is what they are called.
 pub(crate) fn write<'a>(
-    exchange: &'a Exchange,
+    exchange: &'a Envelope,
     kind: &str,
     admit: &'a dyn Admit,
 ) -> Result<WriteOptions<'a>, Status> {
@@ -24,7 +28,7 @@ pub(crate) fn write<'a>(
 
 /// The options of a patch. Who applies must say who it is, and only who applies can force.
 pub(super) fn patch<'a>(
-    exchange: &'a Exchange,
+    exchange: &'a Envelope,
     patch: PatchKind,
     admit: &'a dyn Admit,
 ) -> Result<WriteOptions<'a>, Status> {
@@ -42,7 +46,7 @@ pub(super) fn patch<'a>(
 
 /// All complaints about the options come at once, in upstream's order.
 fn checked<'a>(
-    exchange: &'a Exchange,
+    exchange: &'a Envelope,
     kind: &str,
     mut errors: FieldErrors,
     admit: &'a dyn Admit,
@@ -67,6 +71,7 @@ fn checked<'a>(
         manager: manager(exchange),
         field_validation: field_validation.unwrap_or_default(),
         admit,
+        grounds: exchange.grounds()?,
     })
 }
 
@@ -81,7 +86,7 @@ fn check_manager(name: &str, errors: &mut FieldErrors) {
 }
 
 /// `fieldManager`, or what the client calls itself up to the first slash.
-fn manager(exchange: &Exchange) -> &str {
+fn manager(exchange: &Envelope) -> &str {
     let name = exchange.query.get("fieldManager");
     if !name.is_empty() {
         return name;
@@ -102,10 +107,15 @@ pub(super) fn delete(query: &Query) -> Result<DeleteOptions, Status> {
         propagation_policy: query.has("propagationPolicy").then(|| query.get("propagationPolicy").to_owned()),
         orphan_dependents: query.has("orphanDependents").then(|| query.is_true("orphanDependents")),
         dry_run: query.all("dryRun").map(str::to_owned).collect(),
+        ignore_store_read_error_with_cluster_breaking_potential: query
+            .has("ignoreStoreReadErrorWithClusterBreakingPotential")
+            .then(|| query.is_true("ignoreStoreReadErrorWithClusterBreakingPotential")),
     })
 }
 
-pub(super) fn list(query: &Query) -> Result<ListOptions, Status> {
+/// What a LIST, or a DELETE of a collection, asks for.
+pub(super) fn list(call: &Call<'_>) -> Result<ListOptions, Status> {
+    let query = &call.exchange.query;
     if query.has("timeoutSeconds") {
         // Lists do not use it, but it must be a number.
         number(query.get("timeoutSeconds"))?;
@@ -114,9 +124,10 @@ pub(super) fn list(query: &Query) -> Result<ListOptions, Status> {
         "" => None,
         text => Some(number(text)?),
     };
+    let Selection { labels, fields } = call.asked.selection()?.clone();
     Ok(ListOptions {
-        labels: labels(query)?,
-        fields: fields(query)?,
+        labels,
+        fields,
         limit,
         continue_token: query.get("continue").to_owned(),
         resource_version: query.get("resourceVersion").to_owned(),
@@ -129,10 +140,13 @@ fn initial_events(query: &Query) -> Option<bool> {
     query.has("sendInitialEvents").then(|| query.is_true("sendInitialEvents"))
 }
 
-pub(super) fn watch(query: &Query) -> Result<WatchOptions, Status> {
+/// What a WATCH asks for. A watch of one object is a watch of its collection that looks at one name.
+pub(super) fn watch(call: &Call<'_>) -> Result<WatchOptions, Status> {
+    let query = &call.exchange.query;
+    let Selection { labels, fields } = call.asked.selection()?.clone();
     Ok(WatchOptions {
-        labels: labels(query)?,
-        fields: fields(query)?,
+        labels,
+        fields,
         resource_version: query.get("resourceVersion").to_owned(),
         resource_version_match: query.get("resourceVersionMatch").to_owned(),
         allow_bookmarks: query.is_true("allowWatchBookmarks"),
@@ -155,12 +169,4 @@ fn integer(text: &str) -> Result<i64, Status> {
         };
         Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
     })
-}
-
-fn labels(query: &Query) -> Result<LabelSelector, Status> {
-    LabelSelector::parse(query.get("labelSelector")).map_err(|it| Status::bad_request(it.to_string()))
-}
-
-fn fields(query: &Query) -> Result<FieldSelector, Status> {
-    FieldSelector::parse(query.get("fieldSelector")).map_err(|it| Status::bad_request(it.to_string()))
 }

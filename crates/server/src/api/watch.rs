@@ -8,7 +8,7 @@ use futures_util::stream;
 use http::HeaderValue;
 use meta::Status;
 use rand::RngExt;
-use registry::{WatchEvent, WatchStream};
+use registry::{Line, WatchEvent, WatchStream};
 use store::SharedClock;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -18,6 +18,8 @@ use crate::{
     body::{Body, BoxError},
     metrics::WatchGuard,
     negotiate::{self, Media},
+    payer::Payer,
+    pool::{self, Pool},
     shape, transcode,
 };
 
@@ -30,11 +32,7 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, Status> {
         Some(wanted) => (Some(shape::Events::new(call, wanted)?), Media::Json),
         None => (None, media(call)?),
     };
-    let mut options = options::watch(&call.exchange.query)?;
-    if !call.path.name.is_empty() && options.fields.is_everything() {
-        // A watch of one object is a watch of its collection that looks at one name.
-        options.fields = meta::FieldSelector::equals("metadata.name", &call.path.name);
-    }
+    let options = options::watch(call)?;
     let lasts = duration(call)?;
     let watch = call.registry.watch(&call.target, options).await?;
     let clock = call.registry.clock().clone();
@@ -45,14 +43,18 @@ pub(super) async fn watch(call: &mut Call<'_>) -> Result<Answer, Status> {
         clock,
         draining: Box::pin(call.dispatch.lifecycle.draining()),
         guard: call.dispatch.watch_started(call),
-        pending: Vec::new().into_iter(),
+        lines: Vec::new().into_iter(),
+        pieces: [const { Bytes::new() }; 2],
+        n_read: 0,
+        pool: call.dispatch.pool.clone(),
+        payer: call.caller.payer.clone(),
         shape,
         schemas: (media == Media::Protobuf).then(|| call.dispatch.schemas.clone()),
         is_over: false,
     };
     let body = Body::stream(stream::unfold(running, |mut running| async move {
-        let line = running.next().await?;
-        Some((running.encode(line), running))
+        let piece = running.next().await?;
+        Some((piece, running))
     }));
     let content_type = match media {
         Media::Protobuf => HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
@@ -96,7 +98,14 @@ struct Running {
     bookmark_at: Duration,
     draining: std::pin::Pin<Box<WaitForCancellationFutureOwned>>,
     guard: WatchGuard,
-    pending: std::vec::IntoIter<Bytes>,
+    /// Events that are sent next.
+    lines: std::vec::IntoIter<Line>,
+    /// The rest of the event that is being sent.
+    pieces: [Bytes; 2],
+    /// So many bytes were read to be sent in another form since it was others' turn.
+    n_read: usize,
+    pool: Pool,
+    payer: Payer,
     shape: Option<shape::Events>,
     /// There if events are sent as protobuf.
     schemas: Option<Schemas>,
@@ -104,7 +113,35 @@ struct Running {
 }
 
 impl Running {
-    fn encode(&self, line: Bytes) -> Result<Bytes, BoxError> {
+    /// The next bytes to send.
+    async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
+        if let Some(piece) = self.pieces.iter_mut().find(|it| !it.is_empty()) {
+            return Some(Ok(std::mem::take(piece)));
+        }
+        if self.n_read >= pool::LARGE {
+            self.n_read = 0;
+            tokio::task::yield_now().await;
+        }
+        let line = self.next_line().await?;
+        if self.shape.is_none() && self.schemas.is_none() {
+            let [first, second, third] = line.into_pieces();
+            self.pieces = [second, third];
+            return Some(Ok(first));
+        }
+        let line = line.into_whole();
+        if line.len() < pool::LARGE {
+            self.n_read += line.len();
+            return Some(self.encode(line));
+        }
+        let ticket = self.pool.enter_anyway(&self.payer);
+        Some(ticket.run(async { self.encode(line) }).await)
+    }
+
+    fn encode(&mut self, line: Bytes) -> Result<Bytes, BoxError> {
+        let line = match &mut self.shape {
+            Some(shape) => shape.reshape(&line),
+            None => line,
+        };
         match &self.schemas {
             None => Ok(line),
             Some(schemas) => {
@@ -113,19 +150,11 @@ impl Running {
         }
     }
 
-    async fn next(&mut self) -> Option<Bytes> {
-        let frame = self.next_frame().await?;
-        Some(match &mut self.shape {
-            Some(shape) => shape.reshape(&frame),
-            None => frame,
-        })
-    }
-
-    async fn next_frame(&mut self) -> Option<Bytes> {
+    async fn next_line(&mut self) -> Option<Line> {
         loop {
-            if let Some(frame) = self.pending.next() {
+            if let Some(line) = self.lines.next() {
                 self.guard.events.inc();
-                return Some(frame);
+                return Some(line);
             }
             if self.is_over {
                 return None;
@@ -139,20 +168,20 @@ impl Running {
                 biased;
                 () = &mut self.draining => {
                     self.is_over = true;
-                    return self.watch.bookmark();
+                    return self.watch.bookmark().map(Line::whole);
                 }
                 event = self.watch.next() => match event {
-                    WatchEvent::Frames(frames) => self.pending = frames.into_iter(),
+                    WatchEvent::Lines(lines) => self.lines = lines.into_iter(),
                     WatchEvent::Last(frame) => {
                         self.is_over = true;
-                        return Some(frame);
+                        return Some(Line::whole(frame));
                     }
                 },
                 () = self.clock.sleep(wait) => {
                     if self.clock.monotonic() >= self.bookmark_at {
                         self.bookmark_at = self.clock.monotonic() + BOOKMARK_EVERY;
                         if let Some(frame) = self.watch.bookmark() {
-                            return Some(frame);
+                            return Some(Line::whole(frame));
                         }
                     }
                 }

@@ -9,7 +9,9 @@ use crate::{
     admit::Admitter,
     answer::{self, Answer},
     body::RequestBody,
-    negotiate, shape,
+    denial, negotiate,
+    rbac_guard::Attempts,
+    shape,
 };
 
 /// The patch languages of built-in kinds, as upstream lists them.
@@ -21,15 +23,23 @@ const CUSTOM_PATCHES: [PatchKind; 3] = [PatchKind::Json, PatchKind::Merge, Patch
 /// `POST …`
 pub(super) async fn create(call: &mut Call<'_>, body: RequestBody) -> Result<Answer, Status> {
     if call.target.kind.custom.as_ref().is_some_and(|it| it.is_terminating()) {
-        return Err(registry::custom::terminating(&call.target));
+        // It may have been defined anew, if this is not known for sure.
+        let refusal = |_| registry::custom::terminating(&call.target);
+        return Err(call.absence.map_or_else(denial::unsure, refusal));
     }
     let format = written_format(call)?;
     negotiate::request(&call.exchange.headers)?;
     let admit = Admitter::of(call);
     let options = options::write(call.exchange, "CreateOptions", &admit)?;
-    let object = call.read_sent(body).await?;
-    let written = call.registry.create(&call.target, &options, object).await?;
-    answer_written(call, written, format)
+    let mut object = Some(call.read_sent(body).await?);
+    let mut attempts = Attempts::of(call);
+    while let Some(sent) = attempts.next(&mut object) {
+        let result = call.registry.create(&call.target, &options, sent).await;
+        if !attempts.again(call, &result).await? {
+            return answer_written(call, result?, format);
+        }
+    }
+    Err(Status::internal("a write was given up"))
 }
 
 /// `PUT …/{name}`
@@ -37,9 +47,15 @@ pub(super) async fn update(call: &mut Call<'_>, body: RequestBody) -> Result<Ans
     let format = written_format(call)?;
     let admit = Admitter::of(call);
     let options = options::write(call.exchange, "UpdateOptions", &admit)?;
-    let object = call.read_sent(body).await?;
-    let written = call.registry.update(&call.target, &options, object).await?;
-    answer_written(call, written, format)
+    let mut object = Some(call.read_sent(body).await?);
+    let mut attempts = Attempts::of(call);
+    while let Some(sent) = attempts.next(&mut object) {
+        let result = call.registry.update(&call.target, &options, sent).await;
+        if !attempts.again(call, &result).await? {
+            return answer_written(call, result?, format);
+        }
+    }
+    Err(Status::internal("a write was given up"))
 }
 
 /// `PATCH …/{name}`
@@ -49,14 +65,26 @@ pub(super) async fn patch(call: &mut Call<'_>, body: RequestBody) -> Result<Answ
     let admit = Admitter::of(call);
     let options = options::patch(call.exchange, kind, &admit)?;
     let body = call.read(body).await?;
-    let written = if kind == PatchKind::Apply {
-        let config = configuration(&body, options.field_validation)?;
-        let force = call.exchange.query.is_true("force");
-        call.registry.apply(&call.target, &options, &config, force).await?
-    } else {
-        call.registry.patch(&call.target, &options, &Patch { kind, body }).await?
+    let config = match kind {
+        PatchKind::Apply => {
+            let config = configuration(&body, options.field_validation)?;
+            call.record.request_tree(&config);
+            Some(config)
+        }
+        _ => None,
     };
-    answer_written(call, written, format)
+    let force = call.exchange.query.is_true("force");
+    let patch = Patch { kind, body };
+    let mut attempts = Attempts::of(call);
+    loop {
+        let result = match &config {
+            Some(config) => call.registry.apply(&call.target, &options, config, force).await,
+            None => call.registry.patch(&call.target, &options, &patch).await,
+        };
+        if !attempts.again(call, &result).await? {
+            return answer_written(call, result?, format);
+        }
+    }
 }
 
 /// `PUT /api/v1/namespaces/{name}/finalize`

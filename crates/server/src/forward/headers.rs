@@ -7,18 +7,25 @@
 use std::{collections::HashMap, sync::Arc};
 
 use access::{RequestHeaderConfig, User};
-use fleet::Identity;
+use fleet::{ClusterId, Identity, Incarnation};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use meta::Status;
 use parking_lot::Mutex;
 
-use crate::chain::{Caller, Exchange};
+use crate::chain::{Caller, Envelope};
 
 /// Says that a server has handed the request on already. Upstream's name.
 pub(crate) const MARK: &str = "x-kubernetes-peer-proxied";
 
 /// Which server has handed it on, for the other one's records.
 pub(crate) const BY: &str = "x-convoy-forwarded-by";
+
+/// Which process of that server, and of which cluster: a server of another one is refused.
+pub(crate) const INCARNATION: &str = "x-convoy-incarnation";
+pub(crate) const CLUSTER: &str = "x-convoy-cluster";
+
+/// Who acts as the user that is named, if somebody does: on whose account the request is.
+pub(crate) const REAL: &str = "x-convoy-real-user";
 
 /// Headers that are about one connection. Those that `Connection` names come on top.
 const HOP_BY_HOP: [&str; 9] = [
@@ -35,6 +42,14 @@ const HOP_BY_HOP: [&str; 9] = [
 
 /// How many users' headers are remembered.
 const MAX_USERS: usize = 512;
+
+/// The server that hands a request on, as it is recorded.
+#[derive(Clone, Debug)]
+pub(super) struct Sender {
+    pub(super) identity: Identity,
+    pub(super) incarnation: Incarnation,
+    pub(super) cluster: Option<ClusterId>,
+}
 
 /// Makes the headers of forwarded requests. Users come again and again, and so do their headers: they are made once.
 pub(super) struct Carrier {
@@ -59,13 +74,13 @@ impl Carrier {
     /// The headers of the forwarded request.
     pub(super) fn headers(
         &self,
-        exchange: &Exchange,
+        exchange: &Envelope,
         caller: &Caller,
-        me: &Identity,
+        me: &Sender,
     ) -> Result<HeaderMap, Status> {
         let named = self.named(&caller.user)?;
         let dropped = connection_headers(&exchange.headers);
-        let mut headers = HeaderMap::with_capacity(exchange.headers.len() + named.headers.len() + 4);
+        let mut headers = HeaderMap::with_capacity(exchange.headers.len() + named.headers.len() + 6);
         for (name, value) in &exchange.headers {
             if !self.is_own(name.as_str()) && !dropped.iter().any(|it| it == name.as_str()) {
                 headers.append(name.clone(), value.clone());
@@ -83,7 +98,16 @@ impl Carrier {
                 headers.insert(name, value);
             }
         };
-        set(BY, me.as_str(), false);
+        set(BY, me.identity.as_str(), false);
+        set(INCARNATION, me.incarnation.as_str(), false);
+        if let Some(cluster) = &me.cluster {
+            set(CLUSTER, cluster.as_str(), false);
+        }
+        if let Some(real) = &caller.real {
+            // It must be there, however odd the name is: what matters is that one user has one.
+            let name = real.name.chars().map(|it| if it.is_ascii_graphic() { it } else { '?' });
+            set(REAL, &name.collect::<String>(), false);
+        }
         set("audit-id", &exchange.audit_id, true);
         set("x-forwarded-for", &exchange.peer.address.ip().to_string(), false);
         Ok(headers)
@@ -92,7 +116,10 @@ impl Carrier {
     /// Whether a client's header is not passed on: it is about the connection, or for this server to say.
     fn is_own(&self, name: &str) -> bool {
         HOP_BY_HOP.contains(&name)
-            || matches!(name, MARK | BY | "host" | "authorization" | "audit-id" | "expect")
+            || matches!(
+                name,
+                MARK | BY | INCARNATION | CLUSTER | REAL | "host" | "authorization" | "audit-id" | "expect"
+            )
             || name.starts_with("x-forwarded-")
             || self.names.is_identity(name)
             || self.standard.is_identity(name)
@@ -154,7 +181,7 @@ fn unspeakable(user: &User) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{body::no_body, listen::Peer};
+    use crate::{body::no_body, chain::Exchange, listen::Peer};
 
     fn exchange(headers: &[(&str, &str)]) -> Exchange {
         let mut request = http::Request::get("/apis/batch/v1/jobs?b=%2F&a=1").body(no_body()).unwrap();
@@ -166,9 +193,17 @@ mod tests {
         Exchange::of(request, peer).0
     }
 
+    fn me() -> Sender {
+        Sender {
+            identity: Identity::new("me"),
+            incarnation: Incarnation::new("this-process"),
+            cluster: Some(ClusterId::new("this-cluster")),
+        }
+    }
+
     fn carried_for(user: &User, sent: &[(&str, &str)]) -> Result<HeaderMap, Status> {
-        let caller = Caller { user: Arc::new(user.clone()), real: None };
-        Carrier::new(RequestHeaderConfig::standard()).headers(&exchange(sent), &caller, &Identity::new("me"))
+        let caller = Caller::of(Arc::new(user.clone()));
+        Carrier::new(RequestHeaderConfig::standard()).headers(&exchange(sent), &caller, &me())
     }
 
     fn bob() -> User {
@@ -188,6 +223,10 @@ mod tests {
             ("x-remote-extra-foo", "bar"),
             ("impersonate-user", "root"),
             ("x-kubernetes-peer-proxied", "true"),
+            ("x-convoy-forwarded-by", "somebody"),
+            ("x-convoy-incarnation", "another"),
+            ("x-convoy-cluster", "another"),
+            ("x-convoy-real-user", "somebody-else"),
             ("x-forwarded-for", "1.2.3.4"),
             ("audit-id", "0123"),
             ("connection", "keep-alive, x-secret"),
@@ -205,12 +244,26 @@ mod tests {
         let all =
             |name: &str| headers.get_all(name).iter().map(|it| it.to_str().unwrap()).collect::<Vec<_>>();
         assert_eq!(all(MARK), ["true"]);
+        assert_eq!(
+            [all(BY), all(INCARNATION), all(CLUSTER)].concat(),
+            ["me", "this-process", "this-cluster"]
+        );
         assert_eq!(all("x-forwarded-for"), ["10.0.0.7"]);
         assert_eq!(all("audit-id"), ["0123"]);
         assert_eq!(all("accept"), ["application/json"]);
         assert_eq!(all("x-kubernetes-compatibility-version"), ["1.36"]);
-        for gone in ["authorization", "impersonate-user", "connection", "x-secret"] {
+        for gone in ["authorization", "impersonate-user", "connection", "x-secret", REAL] {
             assert!(!headers.contains_key(gone), "{gone}");
+        }
+    }
+
+    #[test]
+    fn the_other_server_learns_who_acts_as_the_user() {
+        for (name, carried) in [("eve", "eve"), ("\u{e9} ve", "??ve"), ("", "")] {
+            let caller = Caller::of(Arc::new(User::named(name))).acting_as(bob());
+            let carrier = Carrier::new(RequestHeaderConfig::standard());
+            let headers = carrier.headers(&exchange(&[]), &caller, &me()).unwrap();
+            assert_eq!(headers.get(REAL).unwrap(), carried);
         }
     }
 
@@ -218,8 +271,8 @@ mod tests {
     fn users_of_one_name_are_not_mixed_up() {
         let carrier = Carrier::new(RequestHeaderConfig::standard());
         let groups = |user: User| {
-            let caller = Caller { user: Arc::new(user), real: None };
-            let headers = carrier.headers(&exchange(&[]), &caller, &Identity::new("me")).unwrap();
+            let caller = Caller::of(Arc::new(user));
+            let headers = carrier.headers(&exchange(&[]), &caller, &me()).unwrap();
             let groups = headers.get_all("x-remote-group").iter();
             groups.map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>()
         };

@@ -10,7 +10,7 @@ use http_body_util::BodyStream;
 use hyper::{body::Incoming, client::conn::http1, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 
-use super::{Candidate, Forwarder, Pools, Reachable};
+use super::{Candidate, Forwarder, Pools, Reachable, Unanswered, Undone, warn};
 use crate::body::{Body, BoxError, RequestBody};
 
 /// The protocols that the client wants to speak, and the promise of its connection.
@@ -35,33 +35,41 @@ pub(super) async fn forward<'a>(
     order: &[Reachable<'a>],
     mut request: Request<RequestBody>,
     wanted: Upgrade,
-) -> Result<(&'a Candidate, Response<Body>), BoxError> {
+) -> Result<(&'a Candidate, Response<Body>), Unanswered> {
     let headers = request.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, wanted.protocol);
-    let mut last: BoxError = "no server is known".into();
     for Reachable { candidate, address, .. } in order {
-        let stream = match pools.peers().connect(address, b"http/1.1").await {
-            Ok(stream) => stream,
+        let host: Result<HeaderValue, _> = address.parse();
+        let path = request.uri().path_and_query().map_or("/", |it| it.as_str()).parse();
+        let opened = async {
+            let stream = pools.peers().connect(address, b"http/1.1").await?;
+            let opened = http1::handshake(TokioIo::new(stream)).await?;
+            Ok::<_, BoxError>((opened, host?, path?))
+        };
+        let ((mut sender, connection), host, path) = match opened.await {
+            Ok(opened) => opened,
             Err(error) => {
-                tracing::warn!(peer = %candidate.identity, address, %error, "Error while proxying request to destination apiserver");
-                last = error;
+                warn(candidate, address, &error);
                 continue;
             }
         };
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         forwarder.tasks.spawn("upgraded connection to another server", async move {
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to another server broke");
             }
         });
-        request.headers_mut().insert(header::HOST, address.parse()?);
-        let path = request.uri().path_and_query().map_or("/", |it| it.as_str()).to_owned();
-        *request.uri_mut() = path.parse()?;
-        let response = sender.send_request(request).await?;
-        return Ok((candidate, answer(forwarder, response, wanted.connection)));
+        request.headers_mut().insert(header::HOST, host);
+        *request.uri_mut() = path;
+        return match sender.send_request(request).await {
+            Ok(response) => Ok((candidate, answer(forwarder, response, wanted.connection))),
+            Err(error) => {
+                warn(candidate, address, &error.into());
+                Err(Unanswered::Unknown)
+            }
+        };
     }
-    Err(last)
+    Err(Unanswered::Undone(Undone))
 }
 
 /// The answer; if it agrees to the change, bytes flow from here on.

@@ -74,3 +74,29 @@ fn unknown_paths_and_broken_queries_do_no_harm() {
     let long = "exclude=%zz%&".repeat(10_000);
     assert_eq!(checks.handle("/readyz", &long).0, 200);
 }
+
+/// Whoever watches the metrics sees it at every endpoint; whoever restarts what is not alive leaves the server alone.
+#[test]
+fn a_server_that_has_not_reported_is_alive_but_neither_healthy_nor_ready() {
+    let (checks, _lifecycle) = checks();
+    let name = "poststarthook/built-in-resources-storage-version-updater";
+    let done = Gate(Arc::default());
+    let checked = done.clone();
+    checks.add(name, Scope::Health, move || if checked.is_done() { Ok(()) } else { Err("wait".to_owned()) });
+    let series = |endpoint: &str, value: u8| {
+        let text = checks.metrics.render();
+        let line = format!("kubernetes_healthcheck{{name=\"{name}\",type=\"{endpoint}\"}} {value}");
+        assert!(text.contains(&line), "{line} is not in {text}");
+    };
+    for (endpoint, code) in [("healthz", 500), ("livez", 200), ("readyz", 500)] {
+        assert_eq!(checks.handle(&format!("/{endpoint}"), "").0, code, "{endpoint}");
+        series(endpoint, 0);
+    }
+    let (_, text) = checks.handle("/livez", "verbose");
+    assert!(text.contains(&format!("[+]{name} excluded: ok\n")), "{text}");
+    done.done();
+    for endpoint in ["healthz", "livez", "readyz"] {
+        assert_eq!(checks.handle(&format!("/{endpoint}"), "").0, 200, "{endpoint}");
+        series(endpoint, 1);
+    }
+}

@@ -30,11 +30,18 @@ use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
-use super::{Handler, Peer, Shared, gather::Gather};
+use super::{
+    Handler, Peer, Shared,
+    gather::Gather,
+    linger::Lingering,
+    rest::{Rest, Sending},
+    sources::RESERVED_WITHIN,
+};
 use crate::{
     body::{Body, RequestBody, no_body},
     connections::{Connection, Order},
     observed::Observed,
+    patience::Limit,
 };
 
 /// Small enough that thousands of slow watchers do not fill the memory.
@@ -49,24 +56,43 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Serves one connection to its end.
-pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, address: SocketAddr) {
+pub(super) async fn run<H: Handler>(
+    shared: &Arc<Shared<H>>,
+    stream: TcpStream,
+    address: SocketAddr,
+    is_reserved: bool,
+) {
     let registered = shared.connections.register();
     let connection = Arc::clone(&registered.connection);
+    let may_stay = Arc::new(AtomicBool::new(false));
+    if is_reserved {
+        shared.tasks.spawn(free_soon(Arc::clone(&connection), Arc::clone(&may_stay)));
+    }
     let Some(stream) = unless_told(pin!(handshake(shared, stream)), &connection).await else { return };
-    let peer = Arc::new(peer_of(shared, &stream, address));
+    let peer = Arc::new(Peer { is_reserved, may_stay, ..peer_of(shared, &stream, address) });
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let observed = Arc::clone(&connection);
     let io = Observed::new(stream, move || observed.has_read());
-    let one = Arc::new(One { shared: Arc::clone(shared), peer, connection: Arc::clone(&connection), is_h2 });
+    let is_sending = Arc::new(AtomicBool::new(false));
+    let one = Arc::new(One {
+        shared: Arc::clone(shared),
+        peer,
+        connection: Arc::clone(&connection),
+        is_h2,
+        is_sending: Arc::clone(&is_sending),
+    });
     let ended = if is_h2 {
+        connection.set_framed();
         let (tasks, waiting) = (shared.tasks.clone(), Arc::default());
         let mut brief = Brief { new: Arc::clone(&waiting), streams: FuturesUnordered::new() };
-        let executor = Executor { tasks, is_brief: Arc::default(), waiting };
-        let next_is_brief = Arc::clone(&executor.is_brief);
+        let executor = Executor { tasks, is_brief: Arc::default(), limit: Arc::default(), waiting };
+        let (next_is_brief, next_limit) = (Arc::clone(&executor.is_brief), Arc::clone(&executor.limit));
         // Boxed here, where it is made: a stream is moved several times before it runs.
         let service = service_fn(move |request| {
             next_is_brief.store(is_brief(&request), Ordering::Relaxed);
-            Box::pin(answer(Arc::clone(&one), request))
+            let limit = Arc::new(Limit::default());
+            *next_limit.lock() = Some(Arc::clone(&limit));
+            Box::pin(answer(Arc::clone(&one), request, limit))
         });
         let io = Gather::new(io);
         let served = h2(shared, executor).serve_connection(TokioIo::new(io.clone()), service);
@@ -85,14 +111,37 @@ pub(super) async fn run<H: Handler>(shared: &Arc<Shared<H>>, stream: TcpStream, 
         })
         .await
     } else {
-        let service = service_fn(move |request| answer(Arc::clone(&one), request));
-        let served = h1(shared).serve_connection(TokioIo::new(io), service).with_upgrades();
+        let limit = Arc::new(Limit::default());
+        let of_answer = Arc::clone(&limit);
+        let service = service_fn(move |request| answer(Arc::clone(&one), request, Arc::clone(&of_answer)));
+        let io = TokioIo::new(Lingering::new(io, &is_sending));
+        let served = h1(shared).serve_connection(io, service).with_upgrades();
         let may_finish = |it: &Connection| it.is_busy();
         let finish = http1::UpgradeableConnection::graceful_shutdown;
-        until_told(pin!(served), &connection, may_finish, finish, Future::poll).await
+        let mut timer = Timer::default();
+        until_told(pin!(served), &connection, may_finish, finish, |mut served, cx| {
+            match served.as_mut().poll(cx) {
+                // There is one answer at a time: with it the connection goes.
+                Poll::Pending if connection.is_busy() && timer.is_over(&limit, cx) => Poll::Ready(Ok(())),
+                polled => polled,
+            }
+        })
+        .await
     };
     if let Err(error) = ended {
         tracing::trace!(%address, %error, "a connection broke");
+    }
+}
+
+/// Frees the place of one of the last connections, unless it is an administrator's: at once if nothing was asked for, and
+/// a while later whatever its client does.
+async fn free_soon(connection: Arc<Connection>, may_stay: Arc<AtomicBool>) {
+    for last in [Order::Finish, Order::Close] {
+        tokio::time::sleep(RESERVED_WITHIN).await;
+        if may_stay.load(Ordering::Relaxed) {
+            return;
+        }
+        connection.tell(if connection.has_begun() { last } else { Order::Close });
     }
 }
 
@@ -102,17 +151,25 @@ struct One<H> {
     peer: Arc<Peer>,
     connection: Arc<Connection>,
     is_h2: bool,
+    /// A request was answered, and its client may still be sending it.
+    is_sending: Arc<AtomicBool>,
 }
 
 async fn answer<H: Handler>(
     one: Arc<One<H>>,
     request: Request<Incoming>,
+    limit: Arc<Limit>,
 ) -> Result<Response<Body>, Infallible> {
     let in_flight = one.connection.begin();
-    let request = request.map(to_request_body);
-    let peer = Arc::clone(&one.peer);
-    let handled = AssertUnwindSafe(async { one.shared.handler.handle(request, peer).await });
-    let mut response = match handled.catch_unwind().await {
+    limit.clear();
+    let rest = Rest::default();
+    let request = request.map(|it| to_request_body(it, &rest));
+    let only_reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let (shared, peer) = (Arc::clone(&one.shared), Arc::clone(&one.peer));
+    let handled = async move { shared.handler.handle(request, peer).await };
+    let handled = AssertUnwindSafe(handled).catch_unwind();
+    let outcome = if only_reads { handled.await } else { to_its_end(&one.shared, handled).await };
+    let mut response = match outcome {
         Ok(response) => response,
         Err(_panic) => {
             (one.shared.on_panic)();
@@ -121,15 +178,53 @@ async fn answer<H: Handler>(
         }
     };
     response.body_mut().set_on_panic(&one.shared.on_panic);
+    let is_read = rest.take_in().await;
+    if !is_read {
+        one.is_sending.store(true, Ordering::Relaxed);
+    }
+    response.body_mut().begin(&limit);
+    if one.is_h2 {
+        response.body_mut().in_pieces();
+    }
     response.body_mut().set_in_flight(in_flight);
-    if !one.is_h2 && one.connection.is_leaving() && !response.headers().contains_key(header::CONNECTION) {
+    let is_to_leave = one.peer.is_to_leave();
+    if one.is_h2 && is_to_leave {
+        // By GOAWAY: what was asked meanwhile is answered, and nothing else.
+        one.connection.tell(Order::Finish);
+    }
+    let is_last = one.connection.is_leaving() || !is_read || is_to_leave;
+    if !one.is_h2 && is_last && !response.headers().contains_key(header::CONNECTION) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
 }
 
-fn to_request_body(incoming: Incoming) -> RequestBody {
-    if incoming.is_end_stream() { no_body() } else { incoming.map_err(Into::into).boxed_unsync() }
+/// Runs a request that may change something as a task of its own: it is carried out, recorded and counted to its end even
+/// if the client hangs up meanwhile. Draining waits for it.
+async fn to_its_end<H, T: Send + 'static>(
+    shared: &Shared<H>,
+    request: impl Future<Output = std::thread::Result<T>> + Send + 'static,
+) -> std::thread::Result<T> {
+    let cut = shared.cut.clone();
+    let task = shared.tasks.spawn(async move {
+        tokio::select! {
+            biased;
+            () = cut.cancelled() => None,
+            outcome = request => Some(outcome),
+        }
+    });
+    match task.await {
+        Ok(Some(outcome)) => outcome,
+        // The server ends before the request did, and its connections with it.
+        Ok(None) | Err(_) => std::future::pending().await,
+    }
+}
+
+fn to_request_body(incoming: Incoming, rest: &Rest) -> RequestBody {
+    if incoming.is_end_stream() {
+        return no_body();
+    }
+    Sending { body: Some(incoming), rest: rest.clone() }.map_err(Into::into).boxed_unsync()
 }
 
 fn panicked() -> Response<Body> {
@@ -213,6 +308,8 @@ struct Executor {
     tasks: TaskTracker,
     /// Whether the stream that comes next is a brief one.
     is_brief: Arc<AtomicBool>,
+    /// How long the answer on that stream may take to be read.
+    limit: Arc<Mutex<Option<Arc<Limit>>>>,
     /// Brief ones that could not be answered at once.
     waiting: Arc<Mutex<Vec<BriefStream>>>,
 }
@@ -221,6 +318,8 @@ type BriefStream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executor {
     fn execute(&self, stream: F) {
+        let limit = self.limit.lock().take().unwrap_or_default();
+        let stream = Timed { stream: Box::pin(stream), limit, timer: Timer::default() };
         if !self.is_brief.swap(false, Ordering::Relaxed) {
             self.tasks.spawn(stream);
             return;
@@ -230,6 +329,40 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Executo
         if stream.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.waiting.lock().push(stream);
         }
+    }
+}
+
+/// Waits for a limit. Costs nothing for answers that are taken at once: nobody asks then.
+#[derive(Default)]
+struct Timer(Option<(tokio::time::Instant, Pin<Box<tokio::time::Sleep>>)>);
+
+impl Timer {
+    fn is_over(&mut self, limit: &Limit, cx: &mut Context<'_>) -> bool {
+        let Some(at) = limit.at() else { return false };
+        let sleep = match &mut self.0 {
+            Some((known, sleep)) if *known == at => sleep,
+            other => &mut other.insert((at, Box::pin(tokio::time::sleep_until(at)))).1,
+        };
+        sleep.as_mut().poll(cx).is_ready()
+    }
+}
+
+/// A stream of HTTP/2 that is reset if its answer is not taken in time. The others on the connection go on.
+struct Timed<F> {
+    stream: Pin<Box<F>>,
+    limit: Arc<Limit>,
+    timer: Timer,
+}
+
+impl<F: Future<Output = ()>> Future for Timed<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.stream.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let Self { limit, timer, .. } = &mut *self;
+        if timer.is_over(limit, cx) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 const BRIEF: &str = "/api/v1/things";
 
-/// Answers by path: `/panic`, `/stream-panic`, `/wait`, `/watch`, `/echo`, `/who`, anything else `ok`. Behind
+/// Answers by path: `/panic`, `/stream-panic`, `/wait`, `/watch`, `/echo`, `/who`, `/where`, anything else `ok`. Behind
 /// [`BRIEF`], the same paths look like reads of one object.
 struct Toy {
     lifecycle: Lifecycle,
@@ -69,9 +69,14 @@ impl Handler for Toy {
                 Ok(body) => Body::full(body.to_bytes()),
                 Err(_) => Body::full("broken"),
             },
+            "/where" => Body::full(peer.address.to_string()),
+            "/stay" => {
+                peer.stay();
+                Body::full("stays")
+            }
             "/who" => {
                 let by = peer.verified(&self.trust.trust());
-                Body::full(format!("{by:?} unknown={}", peer.has_unknown_certificate))
+                Body::full(format!("{by:?} unknown={}", peer.certificates.is_some() && !by.any()))
             }
             _ => Body::chunks(vec![Bytes::from_static(b"o"), Bytes::from_static(b"k")]),
         };
@@ -81,6 +86,7 @@ impl Handler for Toy {
 
 struct Server {
     address: SocketAddr,
+    door: Door,
     toy: Arc<Toy>,
     pki: Pki,
     metrics: Arc<Metrics>,
@@ -109,8 +115,9 @@ fn start(limits: Limits) -> Server {
     let metrics = Arc::new(Metrics::new(&clock, "v1.36.0", meta::Release::v1(36)));
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = serve(listener, tls, Arc::clone(&toy), lifecycle, limits, Arc::clone(&metrics));
-    Server { address, toy, pki, metrics, serving: tokio::spawn(serving), _folder: folder }
+    let (entrance, door) = Entrance::with_door(listener);
+    let serving = serve(entrance, tls, Arc::clone(&toy), lifecycle, limits, Arc::clone(&metrics));
+    Server { address, door, toy, pki, metrics, serving: tokio::spawn(serving), _folder: folder }
 }
 
 fn impatient() -> Limits {
@@ -130,6 +137,17 @@ impl Server {
         alpn: &str,
         identity: Option<(&std::path::Path, &std::path::Path)>,
     ) -> TlsStream<TcpStream> {
+        let tcp = TcpStream::connect(self.address).await.unwrap();
+        self.secure(tcp, alpn, identity).await.unwrap()
+    }
+
+    /// TLS over a connection that there is already.
+    async fn secure(
+        &self,
+        tcp: TcpStream,
+        alpn: &str,
+        identity: Option<(&std::path::Path, &std::path::Path)>,
+    ) -> io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.pki.ca).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -147,9 +165,17 @@ impl Server {
             }
         };
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let tcp = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap()
+        TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+    }
+
+    /// A connection that somebody else has accepted from this address, handed over.
+    async fn handed(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
+        let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(elsewhere.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = elsewhere.accept().await.unwrap();
+        self.door.hand_over(Arrival::new(accepted, address, ())).unwrap();
+        self.secure(client, "http/1.1", None).await
     }
 
     async fn h1(&self) -> hyper::client::conn::http1::SendRequest<Full<Bytes>> {
@@ -352,6 +378,38 @@ async fn too_many_connections_wait_for_their_turn() {
     assert_eq!(text(second.send_request(get("/")).await.unwrap()).await.0, 200);
 }
 
+/// On HTTP/2 one health check kept one of the last places for as long as its client liked.
+#[tokio::test]
+async fn one_of_the_last_connections_ends_with_its_answer() {
+    let server = start(Limits { connections: 20, ..Limits::default() });
+    let mut others = Vec::new();
+    for n in 0..19 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 2 + n / 10], 0))).unwrap();
+        others.push(socket.connect(server.address).await.unwrap());
+    }
+    let mut h1 = server.h1().await;
+    let response = h1.send_request(get("/")).await.unwrap();
+    assert_eq!(response.headers()["connection"], "close");
+    drop((response, h1));
+    let mut h2 = server.h2().await;
+    assert_eq!(text(h2.send_request(get("/")).await.unwrap()).await.0, 200);
+    // With the answer, and not when its time is over.
+    tokio::time::timeout(sources::RESERVED_WITHIN - Duration::from_secs(1), async {
+        while !h2.is_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("the server must close");
+    // That of an administrator goes on.
+    let mut h2 = server.h2().await;
+    for _ in 0..3 {
+        assert_eq!(text(h2.send_request(get("/stay")).await.unwrap()).await, (200, "stays".to_owned()));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test]
 async fn draining_finishes_requests_ends_watches_and_closes_the_port() {
     let server = start(Limits::default());
@@ -412,4 +470,45 @@ async fn a_request_that_is_on_its_way_when_the_server_drains_is_answered() {
     assert_eq!(text(new_h2.send_request(get("https://localhost/")).await.unwrap()).await.0, 200);
     // Whoever sends nothing does not hold up the end.
     tokio::time::timeout(LONG, server.serving).await.unwrap().unwrap();
+}
+
+/// All clients of a balancer looked like the balancer: in the audit log, and to the limit of connections from one address,
+/// which a few of them used up for all.
+#[tokio::test]
+async fn a_connection_that_is_handed_over_is_its_clients() {
+    let server = start(Limits { connections: 6, ..Limits::default() });
+    let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 4711));
+    let mut held = Vec::new();
+    for last in [1, 1, 1, 2, 2] {
+        let mut stream = server.handed(address(last)).await.unwrap();
+        stream.write_all(b"GET /where HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let wanted = address(last).to_string();
+        let mut said = String::new();
+        while !said.ends_with(&wanted) {
+            let mut piece = [0; 512];
+            let n =
+                tokio::time::timeout(LONG, stream.read(&mut piece)).await.expect("it must answer").unwrap();
+            assert!(n > 0, "{said}");
+            said += &String::from_utf8_lossy(&piece[..n]);
+        }
+        held.push(stream);
+    }
+    // Half of six are one address's.
+    assert!(server.handed(address(1)).await.is_err());
+    server.handed(address(3)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_has_drained_takes_nothing_through_its_door() {
+    let server = start(impatient());
+    server.toy.lifecycle.drain();
+    server.serving.await.unwrap();
+    let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(elsewhere.local_addr().unwrap()).await.unwrap();
+    let held = Arc::new(());
+    let arrival = Arrival::new(stream, server.address, Arc::clone(&held));
+    let back = server.door.hand_over(arrival).expect_err("nobody is there to take it");
+    assert_eq!(Arc::strong_count(&held), 2);
+    drop(back);
+    assert_eq!(Arc::strong_count(&held), 1);
 }

@@ -62,11 +62,17 @@ fn step(name: &str, step: &'static str, operation: Operation, rejected: bool) ->
 
 impl Observe for Metrics {
     fn plugin(&self, name: &str, kind: &'static str, operation: Operation, rejected: bool, seconds: f64) {
-        self.admission.plugins.get_or_create(&step(name, kind, operation, rejected)).observe(seconds);
+        self.admission
+            .plugins
+            .get_or_create(&step(self.names.shown(name), kind, operation, rejected))
+            .observe(seconds);
     }
 
     fn webhook(&self, name: &str, kind: &'static str, operation: Operation, rejected: bool, seconds: f64) {
-        self.admission.webhooks.get_or_create(&step(name, kind, operation, rejected)).observe(seconds);
+        self.admission
+            .webhooks
+            .get_or_create(&step(self.names.shown(name), kind, operation, rejected))
+            .observe(seconds);
     }
 
     fn rejection(
@@ -79,7 +85,7 @@ impl Observe for Metrics {
     ) {
         let labels = Rejection {
             error_type: error,
-            name: name.to_owned(),
+            name: self.names.shown(name).to_owned(),
             operation: operation.as_str(),
             rejection_code: code,
             r#type: kind,
@@ -88,6 +94,7 @@ impl Observe for Metrics {
     }
 
     fn failed_open(&self, name: &str, kind: &'static str) {
-        self.admission.failed_open.get_or_create(&FailedOpen { name: name.to_owned(), r#type: kind }).inc();
+        let name = self.names.shown(name).to_owned();
+        self.admission.failed_open.get_or_create(&FailedOpen { name, r#type: kind }).inc();
     }
 }

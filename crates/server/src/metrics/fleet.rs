@@ -12,8 +12,9 @@ use super::{
     labels::{AgreementState, Resource, WriteKind},
 };
 
-/// The most resources that are counted by name; custom resources come and go.
-const MAX_RESOURCES: usize = 2_000;
+/// A rollout takes minutes or hours, and so does the agreement on what it brings.
+const WAITS: [f64; 14] =
+    [0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
 
 #[derive(Debug)]
 pub(super) struct FleetSeries {
@@ -22,8 +23,8 @@ pub(super) struct FleetSeries {
     written: Family<WriteKind, Counter>,
     events_lost: Counter,
     retries: Family<Resource, Counter>,
-    n_retried: std::sync::atomic::AtomicUsize,
     gate: Histogram,
+    consensus: Histogram,
     open: Gauge,
     closed: Gauge,
 }
@@ -48,7 +49,7 @@ impl FleetSeries {
         let (members, agreement, written) = (Gauge::default(), Family::default(), Family::default());
         let events_lost = Counter::default();
         let (retries, open, closed) = (Family::default(), Gauge::default(), Gauge::default());
-        let gate = Histogram::new(SECONDS);
+        let (gate, consensus) = (Histogram::new(SECONDS), Histogram::new(WAITS));
         let r = registry;
         r.register("convoy_fleet_members", "Servers that are members of the cluster", members.clone());
         r.register(
@@ -76,14 +77,18 @@ impl FleetSeries {
             "Time from joining until a resource could be written",
             gate.clone(),
         );
+        r.register(
+            "convoy_storage_version_consensus_seconds",
+            "Time from the first report of a resource, or the first vote for another version, until all servers agreed",
+            consensus.clone(),
+        );
         r.register("convoy_storage_version_gates_open", "Resources that this server may write", open.clone());
         r.register(
             "convoy_storage_version_gates_closed",
             "Resources that this server may not write yet",
             closed.clone(),
         );
-        let n_retried = std::sync::atomic::AtomicUsize::new(0);
-        Self { members, agreement, written, events_lost, retries, n_retried, gate, open, closed }
+        Self { members, agreement, written, events_lost, retries, gate, consensus, open, closed }
     }
 }
 
@@ -111,14 +116,13 @@ impl Metrics {
 
     /// A write met a changed agreement.
     pub fn fence_retried(&self, resource: &str) {
-        let label = Resource { resource: resource.to_owned() };
-        if let Some(counter) = self.fleet.retries.get(&label) {
-            counter.inc();
-            return;
-        }
-        let n_before = self.fleet.n_retried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let label = if n_before < MAX_RESOURCES { label } else { Resource { resource: "other".to_owned() } };
-        self.fleet.retries.get_or_create(&label).inc();
+        let resource = self.names.shown(resource).to_owned();
+        self.fleet.retries.get_or_create(&Resource { resource }).inc();
+    }
+
+    /// All servers agreed on a resource, so long after they had begun to disagree.
+    pub fn agreed(&self, after: Duration) {
+        self.fleet.consensus.observe(after.as_secs_f64());
     }
 
     /// A resource could be written, so long after this server had joined.

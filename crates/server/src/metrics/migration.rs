@@ -10,6 +10,7 @@ use prometheus_client::{
 use super::{
     family,
     labels::{FailureClass, MigrationStatus, Resource},
+    names::Names,
 };
 
 /// From a second to three hours.
@@ -26,6 +27,7 @@ pub struct MigrationSeries {
     failures: Family<FailureClass, Counter>,
     ended: Family<MigrationStatus, Counter>,
     durations: Histograms,
+    names: Names,
 }
 
 impl MigrationSeries {
@@ -38,34 +40,36 @@ impl MigrationSeries {
         let ended = family(registry, &name("migrations"), "Migrations that ended, by how");
         let durations: Histograms = Family::new_with_constructor(|| Histogram::new(SECONDS));
         registry.register(name("duration_seconds"), "How long migrations took", durations.clone());
-        Self { migrated, remaining, rate, failures, ended, durations }
+        Self { migrated, remaining, rate, failures, ended, durations, names: Names::default() }
     }
 
     /// Objects were rewritten.
     pub fn migrated(&self, resource: &str, objects: u64) {
-        self.migrated.get_or_create(&of(resource)).inc_by(objects);
+        self.migrated.get_or_create(&self.of(resource)).inc_by(objects);
     }
 
     /// So many are left, at so many a second.
     pub fn remaining(&self, resource: &str, objects: u64, per_second: u64) {
         let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
-        self.remaining.get_or_create(&of(resource)).set(number(objects));
-        self.rate.get_or_create(&of(resource)).set(number(per_second));
+        self.remaining.get_or_create(&self.of(resource)).set(number(objects));
+        self.rate.get_or_create(&self.of(resource)).set(number(per_second));
     }
 
     /// An object could not be rewritten.
     pub fn failed(&self, resource: &str, class: &'static str) {
-        self.failures.get_or_create(&FailureClass { resource: resource.to_owned(), class }).inc();
+        let Resource { resource } = self.of(resource);
+        self.failures.get_or_create(&FailureClass { resource, class }).inc();
     }
 
     /// A migration ended.
     pub fn ended(&self, resource: &str, status: &'static str, took: Duration) {
-        self.ended.get_or_create(&MigrationStatus { resource: resource.to_owned(), status }).inc();
-        self.durations.get_or_create(&of(resource)).observe(took.as_secs_f64());
+        let Resource { resource: shown } = self.of(resource);
+        self.ended.get_or_create(&MigrationStatus { resource: shown, status }).inc();
+        self.durations.get_or_create(&self.of(resource)).observe(took.as_secs_f64());
         self.remaining(resource, 0, 0);
     }
-}
 
-fn of(resource: &str) -> Resource {
-    Resource { resource: resource.to_owned() }
+    fn of(&self, resource: &str) -> Resource {
+        Resource { resource: self.names.shown(resource).to_owned() }
+    }
 }

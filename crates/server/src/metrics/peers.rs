@@ -7,7 +7,7 @@ use prometheus_client::{
 };
 
 use super::{Metrics, family, single};
-use crate::chain::Exchange;
+use crate::authorize::Authorized;
 
 #[derive(Debug)]
 pub(super) struct PeerSeries {
@@ -15,6 +15,7 @@ pub(super) struct PeerSeries {
     /// The sum of the above.
     all_rerouted: Counter,
     errors: Family<ProxyError, Counter>,
+    refused: Family<Refused, Counter>,
     sync_errors: Family<SyncError, Counter>,
     made: Counter,
     hits: Counter,
@@ -36,6 +37,11 @@ struct ProxyError {
     group: String,
     version: String,
     resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -62,7 +68,16 @@ impl PeerSeries {
         for r#type in ["lease_list", "hostport_resolution", "fetch_discovery"] {
             let _there_from_the_start = sync_errors.get_or_create(&SyncError { r#type });
         }
+        let refused: Family<Refused, Counter> = family(
+            r,
+            "convoy_peer_requests_refused",
+            "Requests that a server handed on which is no member of this cluster",
+        );
+        for reason in ["other_cluster", "unknown_member"] {
+            let _there_from_the_start = refused.get_or_create(&Refused { reason });
+        }
         Self {
+            refused,
             rerouted,
             all_rerouted: Counter::default(),
             errors: family(
@@ -93,8 +108,8 @@ impl PeerSeries {
 
 impl Metrics {
     /// Another server was asked; the code is that of its answer, or 503 if there was none.
-    pub(crate) fn rerouted(&self, exchange: &Exchange, code: u16) {
-        let [group, version, resource] = labels(exchange);
+    pub(crate) fn rerouted(&self, asked: &Authorized<'_>, code: u16) {
+        let [group, version, resource] = self.labels(asked);
         self.peers.rerouted.get_or_create(&Rerouted { code, group, version, resource }).inc();
         self.peers.all_rerouted.inc();
     }
@@ -105,9 +120,14 @@ impl Metrics {
     }
 
     /// No server could be asked: `endpoint_resolution` or `proxy_transport`.
-    pub(crate) fn peer_proxy_error(&self, r#type: &'static str, exchange: &Exchange) {
-        let [group, version, resource] = labels(exchange);
+    pub(crate) fn peer_proxy_error(&self, r#type: &'static str, asked: &Authorized<'_>) {
+        let [group, version, resource] = self.labels(asked);
         self.peers.errors.get_or_create(&ProxyError { r#type, group, version, resource }).inc();
+    }
+
+    /// A forwarded request was refused because of who sent it: `other_cluster` or `unknown_member`.
+    pub(crate) fn peer_request_refused(&self, reason: &'static str) {
+        self.peers.refused.get_or_create(&Refused { reason }).inc();
     }
 
     /// What a member offers could not be told: `lease_list`, `hostport_resolution` or `fetch_discovery`.
@@ -129,12 +149,11 @@ impl Metrics {
     pub(crate) fn discovery_without_peers(&self) {
         self.peers.local.inc();
     }
-}
 
-/// What is asked for. Bounded: only what some member offers is ever handed on.
-fn labels(exchange: &Exchange) -> [String; 3] {
-    match &exchange.info.resource {
-        Some(it) => [it.group.clone(), it.version.clone(), it.resource.clone()],
-        None => Default::default(),
+    /// What is asked for: only what some member offers is ever handed on.
+    fn labels(&self, asked: &Authorized<'_>) -> [String; 3] {
+        let resource = asked.resource();
+        let shown = |it: &String| self.names.shown(it).to_owned();
+        resource.map_or_else(Default::default, |it| [&it.group, &it.version, &it.resource].map(shown))
     }
 }

@@ -87,6 +87,8 @@ impl Drop for Held {
 pub(super) enum SendError {
     /// Not a byte was sent: here is the body again.
     Unsent(BoxError, RequestBody),
+    /// Something was, and the other server says that it did nothing with it.
+    Refused(BoxError),
     /// Something may have been.
     Sent(BoxError),
 }
@@ -157,7 +159,11 @@ impl Link {
             Ok(sent) => sent,
             Err(error) => return Err(SendError::Unsent(error.into(), body)),
         };
-        let sent = |error: h2::Error| SendError::Sent(error.into());
+        let sent = |error: h2::Error| {
+            // Only this: a connection that ends in good order leaves it open which requests were begun.
+            let is_refused = error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
+            if is_refused { SendError::Refused(error.into()) } else { SendError::Sent(error.into()) }
+        };
         if is_whole {
             return response.await.map_err(sent);
         }

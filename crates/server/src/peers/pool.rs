@@ -50,7 +50,8 @@ pub(crate) struct Pools {
 /// The connections to one server.
 pub(crate) struct Pool {
     address: String,
-    connections: Mutex<Vec<Link>>,
+    /// Each with the generation of the certificates under which it was made.
+    connections: Mutex<Vec<(u64, Link)>>,
     /// Held while a connection is made, so that many requests do not make many.
     dialing: tokio::sync::Mutex<()>,
     breaker: Mutex<Breaker>,
@@ -88,19 +89,22 @@ pub(crate) struct NoAnswer {
     pub(crate) error: BoxError,
     /// The body of the request, if not a byte of it was sent.
     pub(crate) unsent: Option<RequestBody>,
+    /// Whether the request may have been carried out.
+    pub(crate) was_done: bool,
 }
 
 impl NoAnswer {
     fn unsent(error: impl Into<BoxError>, request: Request<RequestBody>) -> Self {
-        Self { error: error.into(), unsent: Some(request.into_body()) }
+        Self { error: error.into(), unsent: Some(request.into_body()), was_done: false }
     }
 }
 
 impl From<SendError> for NoAnswer {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::Unsent(error, body) => Self { error, unsent: Some(body) },
-            SendError::Sent(error) => Self { error, unsent: None },
+            SendError::Unsent(error, body) => Self { error, unsent: Some(body), was_done: false },
+            SendError::Refused(error) => Self { error, unsent: None, was_done: false },
+            SendError::Sent(error) => Self { error, unsent: None, was_done: true },
         }
     }
 }
@@ -174,11 +178,11 @@ impl Pools {
 
     /// A connection with room on it.
     async fn connection(&self, pool: &Arc<Pool>) -> Result<(Link, Held), BoxError> {
-        if let Some(found) = pool.free() {
+        if let Some(found) = pool.free(self.peers.generation()) {
             return Ok(found);
         }
         let _dialing = pool.dialing.lock().await;
-        if let Some(found) = pool.free() {
+        if let Some(found) = pool.free(self.peers.generation()) {
             return Ok(found);
         }
         if !self.is_worth_asking(pool) {
@@ -187,6 +191,7 @@ impl Pools {
         if pool.connections.lock().len() >= MAX_CONNECTIONS {
             return Err("too many connections are open to it".into());
         }
+        let generation = self.peers.generation();
         let stream = match self.peers.connect(&pool.address, b"h2").await {
             Ok(stream) => stream,
             Err(error) => {
@@ -197,17 +202,18 @@ impl Pools {
         };
         let link = Link::open(stream, &self.tasks).await?;
         let held = link.hold();
-        pool.connections.lock().push(link.clone());
+        pool.connections.lock().push((generation, link.clone()));
         Ok((link, held))
     }
 }
 
 impl Pool {
-    /// A connection that is alive and has room, the fullest first so that the others can end.
-    fn free(&self) -> Option<(Link, Held)> {
+    /// A connection that is alive, was made with the certificates of now and has room, the fullest first so that the others
+    /// can end. What is being read on others is read to its end.
+    fn free(&self, generation: u64) -> Option<(Link, Held)> {
         let mut connections = self.connections.lock();
-        connections.retain_mut(|it| !it.is_closed());
-        let found = connections.iter().find(|it| it.n_requests() < STREAMS)?;
+        connections.retain_mut(|(made_under, it)| *made_under == generation && !it.is_closed());
+        let (_, found) = connections.iter().find(|(_, it)| it.n_requests() < STREAMS)?;
         Some((found.clone(), found.hold()))
     }
 }

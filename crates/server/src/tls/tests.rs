@@ -42,6 +42,66 @@ fn each_authority_vouches_for_its_own() {
     assert_eq!(trust.verified_by(&[CertificateDer::from(vec![0; 99])]), by(false, false));
 }
 
+/// The first element of DER: with its head, without it, and what follows.
+fn element(der: &[u8]) -> (&[u8], &[u8], &[u8]) {
+    let n_length = if der[1] < 0x80 { 0 } else { usize::from(der[1] & 0x7f) };
+    let length = match n_length {
+        0 => usize::from(der[1]),
+        _ => der[2..2 + n_length].iter().fold(0, |it, byte| it << 8 | usize::from(*byte)),
+    };
+    let (whole, rest) = der.split_at(2 + n_length + length);
+    (whole, &whole[2 + n_length..], rest)
+}
+
+fn encoded(tag: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
+    let length = match (high, low) {
+        (0, 0..0x80) => vec![low],
+        (0, _) => vec![0x81, low],
+        _ => vec![0x82, high, low],
+    };
+    [&[tag], &*length, content].concat()
+}
+
+/// The same certificate, signed anew by its authority, without the parts that have these tags.
+fn without(der: &[u8], tags: &[u8], authority: &rcgen::KeyPair) -> CertificateDer<'static> {
+    let (_, content, _) = element(der);
+    let (_, mut fields, rest) = element(content);
+    let (algorithm, _, _) = element(rest);
+    let mut kept = Vec::new();
+    while !fields.is_empty() {
+        let (whole, _, rest) = element(fields);
+        if !tags.contains(&whole[0]) {
+            kept.extend_from_slice(whole);
+        }
+        fields = rest;
+    }
+    let signed = encoded(0x30, &kept);
+    let signature = [vec![0], rcgen::SigningKey::sign(authority, &signed).unwrap()].concat();
+    encoded(0x30, &[signed, algorithm.to_vec(), encoded(0x03, &signature)].concat()).into()
+}
+
+/// It cannot say what it is for, so it would do for a user whatever it was made for.
+#[test]
+fn a_certificate_of_version_1_is_nobodys() {
+    let folder = tempfile::tempdir().unwrap();
+    let pki = make(folder.path());
+    let tls = Tls::load(files(&pki), SystemClock::shared()).unwrap();
+    let key = rcgen::KeyPair::from_pem(&fs::read_to_string(folder.path().join("ca.key")).unwrap()).unwrap();
+    let admin = &chain(&pki.admin_certificate)[0];
+    let same = without(admin, &[], &key);
+    assert!(tls.trust().verified_by(std::slice::from_ref(&same)).client_ca);
+    assert_eq!(access::user_from_certificate(&same).unwrap().name, "kubernetes-admin");
+    let (version, extensions) = (0xa0, 0xa3);
+    let old = without(admin, &[version, extensions], &key);
+    assert!(!tls.trust().verified_by(std::slice::from_ref(&old)).any());
+    let error = access::user_from_certificate(&old).unwrap_err();
+    assert_eq!(error, access::CertificateError::OldVersion);
+    // Without a token next to it that is a 401.
+    let peer = Peer::with_certificates("192.0.2.1:1".parse().unwrap(), vec![old], &tls.trust());
+    assert!(peer.certificates.is_some() && !peer.verified(&tls.trust()).any());
+}
+
 #[test]
 fn an_expired_certificate_stops_counting_on_an_open_connection() {
     let folder = tempfile::tempdir().unwrap();
@@ -54,7 +114,25 @@ fn an_expired_certificate_stops_counting_on_an_open_connection() {
     clock.advance(Duration::from_secs(366 * 86_400));
     assert!(!peer.verified(&tls.trust()).any());
     let peer = Peer::with_certificates(address, chain(&pki.admin_certificate), &tls.trust());
-    assert!(peer.certificates.is_none() && peer.has_unknown_certificate);
+    assert!(peer.certificates.is_some() && !peer.verified(&tls.trust()).any());
+}
+
+/// Whoever connects with a certificate of a new authority a moment before the server has read that authority is recognized
+/// from then on, without connecting again: connections between servers are kept for long.
+#[test]
+fn an_authority_that_is_added_counts_on_open_connections() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (pki, other) = (make(folder.path()), make(other.path()));
+    let tls = Tls::load(files(&pki), SystemClock::shared()).unwrap();
+    let address: SocketAddr = "192.0.2.1:1".parse().unwrap();
+    let peer = Peer::with_certificates(address, chain(&other.admin_certificate), &tls.trust());
+    assert!(!peer.verified(&tls.trust()).any());
+    let authority = files(&pki).client_ca.unwrap();
+    let both = fs::read_to_string(&authority).unwrap()
+        + &fs::read_to_string(files(&other).client_ca.unwrap()).unwrap();
+    fs::write(&authority, both).unwrap();
+    assert!(tls.reload().unwrap());
+    assert!(peer.verified(&tls.trust()).client_ca);
 }
 
 #[test]
@@ -87,7 +165,7 @@ async fn files_are_followed() {
     let (pki, other) = (make(folder.path()), make(other.path()));
     let clock = ManualClock::at(SystemClock::new().now());
     let tls = Arc::new(Tls::load(files(&pki), clock.clone()).unwrap());
-    let following = tokio::spawn(Arc::clone(&tls).follow_files(Duration::from_secs(5)));
+    let following = tokio::spawn(Arc::clone(&tls).follow_files());
     fs::copy(&other.ca, &pki.ca).unwrap();
     while tls.trust().generation() == 0 {
         clock.advance(Duration::from_secs(5));

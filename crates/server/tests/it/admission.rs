@@ -250,6 +250,67 @@ async fn selectors_and_rules_decide_who_is_asked() {
     assert_eq!(last["request"]["options"]["kind"], "DeleteOptions");
 }
 
+/// What is deleted through one version is shown in that version, whichever is stored.
+#[tokio::test]
+async fn deletions_are_shown_in_the_version_of_the_request() {
+    let server = TestServer::start().await;
+    let seen = hook(|asked| Reply::Json(allowed(asked))).await;
+    let rules = json!([{"operations": ["DELETE"], "apiGroups": ["autoscaling"], "apiVersions": ["*"],
+        "resources": ["horizontalpodautoscalers"]}]);
+    register(&server, "Validating", "v", &seen, json!({"rules": rules})).await;
+    for (version, field) in [("v1", "targetCPUUtilizationPercentage"), ("v2", "metrics")] {
+        let path = |version: &str| {
+            format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers")
+        };
+        let scaler = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+            "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 70,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+        server.post(&path("v1"), scaler).await.expect(201);
+        server.ask("DELETE", &format!("{}/a", path(version)), Value::Null).await.expect(200);
+        let request = seen.calls().pop().unwrap()["request"].clone();
+        assert_eq!(request["oldObject"]["apiVersion"], format!("autoscaling/{version}"));
+        assert!(!request["oldObject"]["spec"][field].is_null(), "{request}");
+        assert!(!request["oldObject"]["metadata"]["resourceVersion"].is_null());
+    }
+}
+
+/// Events are the same objects in two groups: a webhook for one group sees what is written through the other.
+#[tokio::test]
+async fn webhooks_see_equivalent_requests_of_another_group() {
+    let server = TestServer::start().await;
+    let (old, new, exact) = (
+        hook(|asked| Reply::Json(allowed(asked))).await,
+        hook(|asked| Reply::Json(allowed(asked))).await,
+        hook(|asked| Reply::Json(allowed(asked))).await,
+    );
+    let rules = |group: &str| json!([{"operations": ["*"], "apiGroups": [group], "apiVersions": ["v1"], "resources": ["events"]}]);
+    register(&server, "Validating", "old", &old, json!({"rules": rules("")})).await;
+    register(&server, "Validating", "new", &new, json!({"rules": rules("events.k8s.io")})).await;
+    register(
+        &server,
+        "Validating",
+        "exact",
+        &exact,
+        json!({"rules": rules("events.k8s.io"), "matchPolicy": "Exact"}),
+    )
+    .await;
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "reason": "Tested",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"}});
+    let path = "/api/v1/namespaces/default/events";
+    server.post(path, event).await.expect(201);
+    server.ask("DELETE", &format!("{path}/a"), Value::Null).await.expect(200);
+    assert!(exact.calls().is_empty());
+    for (hook, group, field) in [(&old, "", "involvedObject"), (&new, "events.k8s.io", "regarding")] {
+        let [made, deleted] = &hook.calls()[..] else { panic!("two calls for {group:?}") };
+        for (request, object) in [(&made["request"], "object"), (&deleted["request"], "oldObject")] {
+            assert_eq!(request["resource"]["group"], group);
+            assert_eq!(request["kind"]["group"], group);
+            assert_eq!(request["requestKind"]["group"], "");
+            assert_eq!(request[object][field]["name"], "p", "{request}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn dry_runs_reach_only_webhooks_without_side_effects() {
     let server = TestServer::start().await;

@@ -1,9 +1,11 @@
 //! Versions that a webhook converts, over real HTTPS.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use testkit::webhook::{Identity, Reply, Webhook};
 
-use crate::{custom::establish, harness::TestServer};
+use crate::{custom::establish, harness::TestServer, watches::Lines};
 
 const V1: &str = "/apis/w.example/v1/namespaces/default/widgets";
 const V2: &str = "/apis/w.example/v2/namespaces/default/widgets";
@@ -38,6 +40,10 @@ fn converted(review: &Value) -> Value {
 
 fn widget(name: &str, size: i64) -> Value {
     json!({"apiVersion": "w.example/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}})
+}
+
+fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse().ok()).expect("a resourceVersion")
 }
 
 #[tokio::test]
@@ -147,4 +153,65 @@ async fn admission_webhooks_see_custom_resources_in_the_version_that_they_ask_fo
     server.ask("DELETE", &format!("{V1}/a"), Value::Null).await.expect(200);
     let last = admission.calls().pop().unwrap();
     assert_eq!(last["request"]["oldObject"]["spec"], json!({"width": 40}));
+}
+
+/// A webhook that protects objects by a field was shown what it could not know the field in, and let them go.
+#[tokio::test]
+async fn an_object_that_cannot_be_shown_to_who_protects_it_is_kept() {
+    let conversion = Webhook::start(Identity::Good, |_| Reply::Text(500, "broken".to_owned())).await.unwrap();
+    let guard = Webhook::start(Identity::Good, |asked| {
+        let response = json!({"uid": asked["request"]["uid"], "allowed": true});
+        Reply::Json(
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}),
+        )
+    })
+    .await
+    .unwrap();
+    let server = TestServer::start().await;
+    establish(&server, definition(&conversion)).await;
+    server.post(V1, widget("a", 1)).await.expect(201);
+    let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "guard"}, "webhooks": [{
+            "name": "guard.example.com",
+            "clientConfig": {"url": guard.url("/x"), "caBundle": guard.ca_bundle()},
+            "rules": [{"operations": ["DELETE"], "apiGroups": ["w.example"], "apiVersions": ["v2"], "resources": ["widgets"]}],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30}]});
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    server.post(hooks, configuration).await.expect(201);
+    server.server.webhooks_settled().await;
+    let refused = server.ask("DELETE", &format!("{V2}/a"), Value::Null).await.expect(500);
+    assert!(refused.message().contains("conversion webhook for"), "{}", refused.message());
+    server.ask("DELETE", &format!("{V1}/a"), Value::Null).await.expect(500);
+    server.ask("DELETE", V2, Value::Null).await.expect(500);
+    assert!(guard.calls().is_empty());
+    server.get(&format!("{V1}/a")).await.expect(200);
+}
+
+/// A client resumes from the last bookmark: what was being converted when its watch ended must lie behind it.
+#[tokio::test]
+async fn a_watch_that_ends_while_an_event_is_converted_does_not_skip_it() {
+    let webhook = Webhook::start(Identity::Good, |_| Reply::Hang).await.unwrap();
+    let server = TestServer::start().await;
+    establish(&server, definition(&webhook)).await;
+    let listed = server.get(V1).await.expect(200).json();
+    let from = listed["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{V2}?watch=true&allowWatchBookmarks=true&resourceVersion={from}");
+    let mut watch = Lines::open(&server, &path).await;
+    let made = server.post(V1, widget("a", 1)).await.expect(201).json();
+    let made = revision(&made);
+    let ended = tokio::spawn(async move {
+        let mut events = Vec::new();
+        while let Some(event) = watch.next().await {
+            events.push(event);
+        }
+        events
+    });
+    while webhook.calls().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    server.lifecycle.drain();
+    for event in ended.await.unwrap() {
+        let at = revision(&event["object"]);
+        assert!(event["type"] == "BOOKMARK" && at < made, "{event} skips what was made at {made}");
+    }
 }

@@ -318,6 +318,11 @@ async fn a_deleted_definition_waits_for_its_objects() {
     .await;
     let refused = server.post(GADGETS, gadget("late", 1)).await.expect(405);
     assert_eq!(refused.message(), "create not allowed while custom resource definition is terminating");
+    // Nor by a request that creates what it does not find: the definition goes when none is left.
+    let apply = [("authorization", "Bearer admintoken"), ("content-type", "application/apply-patch+yaml")];
+    let late = format!("{GADGETS}/late?fieldManager=m");
+    let refused = server.send("PATCH", &late, &apply, gadget("late", 1)).await.expect(405);
+    assert_eq!(refused.message(), "create not allowed while custom resource definition is terminating");
     let mut lines =
         Lines::open(&server, &format!("{CRDS}?watch=true&fieldSelector=metadata.name=gadgets.a.example"))
             .await;

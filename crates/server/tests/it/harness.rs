@@ -24,6 +24,7 @@ use server::{
     membership::FleetSettings,
     metrics::Metrics,
     server::{Server, Settings, StartError},
+    service_account::{Keyring, Keys},
     tls::Trust,
 };
 use store::{Clock, MemoryStore, SharedClock, SharedStore, SystemClock};
@@ -35,6 +36,7 @@ static N_SERVERS: AtomicUsize = AtomicUsize::new(0);
 pub struct TestServer {
     pub server: Server,
     pub store: SharedStore,
+    pub lifecycle: Lifecycle,
     /// The time of day, where a test decides on it.
     still: Option<Arc<Still>>,
 }
@@ -120,6 +122,27 @@ impl TestServer {
         release: Release,
         adjust: impl FnOnce(&mut Settings),
     ) -> Self {
+        let built = Self::build(clock, store, release, adjust).await;
+        built.finish().await;
+        built
+    }
+
+    /// Joins the others and becomes ready.
+    pub async fn finish(&self) {
+        match self.server.finish_start_or_refuse().await {
+            // It serves reads; a test that writes finds out.
+            Ok(()) | Err(StartError::Refused(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A server that answers, and is not ready.
+    pub async fn build(
+        clock: SharedClock,
+        store: SharedStore,
+        release: Release,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Self {
         // Without a Lease that is renewed, nothing is written but what a test writes.
         let gates = FeatureGates::parse("APIServerIdentity=false", release).unwrap();
         let catalog = Catalog::new(release, &RuntimeConfig::default(), &gates).unwrap();
@@ -136,8 +159,7 @@ impl TestServer {
             admission_plugins: Plugins::choose(&[], &["ServiceAccount".to_owned()]).unwrap(),
             authorization_modes: vec![Mode::Rbac],
             tokens: Some(tokens),
-            token_verifier: TokenVerifier::of(&issuer),
-            token_issuer: issuer,
+            token_keys: Arc::new(Keyring::new(Keys::new(issuer.clone(), TokenVerifier::of(&issuer)))),
             max_token_expiration: None,
             request_header: RequestHeaderConfig::standard(),
             trust: Box::new(move || Arc::clone(&trust)),
@@ -154,13 +176,8 @@ impl TestServer {
         adjust(&mut settings);
         let metrics = Arc::new(Metrics::new(&clock, "v1.36.0", release));
         let lifecycle = Lifecycle::new();
-        let server = Server::build(settings, store.clone(), clock, metrics, lifecycle).await.unwrap();
-        match server.finish_start_or_refuse().await {
-            // It serves reads; a test that writes finds out.
-            Ok(()) | Err(StartError::Refused(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-        Self { server, store, still: None }
+        let server = Server::build(settings, store.clone(), clock, metrics, lifecycle.clone()).await.unwrap();
+        Self { server, store, lifecycle, still: None }
     }
 
     /// Asks as an administrator.

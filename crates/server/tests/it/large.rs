@@ -286,6 +286,7 @@ async fn registry_without_follower(store: SharedStore) -> Arc<registry::Registry
     let config = station::Config {
         identity: Identity::of_host("behind"),
         incarnation: Incarnation::new("behind".to_owned()),
+        fresh_cluster: fleet::ClusterId::new("behind"),
         release,
         emulated: release,
         min_compatible: release,

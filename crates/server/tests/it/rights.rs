@@ -173,3 +173,122 @@ async fn what_may_be_updated_may_not_be_made_for_that_reason() {
     server.send("PATCH", &applied, &apply, lease.clone()).await.expect(200);
     server.send("PUT", &path, &[USER], lease).await.expect(422);
 }
+
+/// Gives `user` rules in a namespace, and waits until the server has seen it.
+async fn grant(server: &TestServer, namespace: &str, rules: Value) {
+    let group = "rbac.authorization.k8s.io";
+    let base = format!("/apis/{group}/v1/namespaces/{namespace}");
+    let probe = json!({"apiGroups": ["probe"], "resources": ["probes"], "verbs": ["get"]});
+    let mut rules = rules;
+    rules.as_array_mut().unwrap().push(probe);
+    server
+        .post(&format!("{base}/roles"), json!({"metadata": {"name": "r"}, "rules": rules}))
+        .await
+        .expect(201);
+    let binding = json!({
+        "metadata": {"name": "r"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": "user", "apiGroup": group}],
+    });
+    server.post(&format!("{base}/rolebindings"), binding).await.expect(201);
+    let review = json!({"spec": {"resourceAttributes":
+        {"group": "probe", "resource": "probes", "verb": "get", "namespace": namespace}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    while server.send("POST", path, &[USER], review.clone()).await.json()["status"]["allowed"] != true {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The path was authorized in the one namespace and carried out on the other.
+#[tokio::test]
+async fn there_are_no_namespaces_in_a_namespace() {
+    let server = TestServer::start().await;
+    for name in ["own", "other"] {
+        let labels = json!({"is": name});
+        server
+            .post("/api/v1/namespaces", json!({"metadata": {"name": name, "labels": labels}}))
+            .await
+            .expect(201);
+    }
+    grant(&server, "own", json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}])).await;
+    let inside = "/api/v1/namespaces/own/namespaces";
+    let one = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other", "labels": {"is": "mine"}}});
+    let merge = [USER, ("content-type", "application/merge-patch+json")];
+    for who in [USER, ADMIN] {
+        for path in
+            ["", "/other", "/own", "/other/status", "/other/finalize", "?watch=true", "/other?watch=1"]
+        {
+            let path = format!("{inside}{path}");
+            let refused = server.send("GET", &path, &[who], Value::Null).await;
+            assert_eq!(refused.code, 404, "GET {path}: {}", refused.text);
+            server.send("PUT", &path, &[who], one.clone()).await.expect(404);
+            server.send("DELETE", &path, &[who], Value::Null).await.expect(404);
+        }
+        server
+            .send("GET", "/api/v1/watch/namespaces/own/namespaces/other", &[who], Value::Null)
+            .await
+            .expect(404);
+        server.send("POST", inside, &[who], json!({"metadata": {"name": "made"}})).await.expect(404);
+    }
+    server.send("PATCH", &format!("{inside}/other"), &merge, one.clone()).await.expect(404);
+    server.get("/api/v1/namespaces/made").await.expect(404);
+    let other = server.get("/api/v1/namespaces/other").await.expect(200).json();
+    assert_eq!(
+        (&other["metadata"]["labels"]["is"], &other["status"]["phase"]),
+        (&json!("other"), &json!("Active"))
+    );
+    // Its own namespace is the tenant's, as upstream.
+    server.send("GET", "/api/v1/namespaces/own", &[USER], Value::Null).await.expect(200);
+    server.send("GET", "/api/v1/namespaces/other", &[USER], Value::Null).await.expect(403);
+}
+
+/// A right to one object, and a selector that picks the others.
+#[tokio::test]
+async fn a_name_in_the_path_is_always_part_of_what_is_read() {
+    let server = TestServer::start().await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for name in ["allowed", "hidden"] {
+        server.post(secrets, json!({"metadata": {"name": name}, "type": "Opaque"})).await.expect(201);
+    }
+    let rule = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "watch", "deletecollection"],
+        "resourceNames": ["allowed"]});
+    grant(&server, "default", json!([rule])).await;
+    let once =
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1";
+    for selector in ["type%3DOpaque", "metadata.name!%3Dallowed", "metadata.name%3Dhidden", ""] {
+        // Of one object, a plain get.
+        let path = format!("{secrets}/allowed?watch=true&fieldSelector={selector}&{once}");
+        let got = server.send("GET", &path, &[USER], Value::Null).await.expect(200).json();
+        assert_eq!(
+            (got["kind"].as_str(), got["metadata"]["name"].as_str()),
+            (Some("Secret"), Some("allowed"))
+        );
+        let path =
+            format!("/api/v1/watch/namespaces/default/secrets/allowed?fieldSelector={selector}&{once}");
+        let watched = server.send("GET", &path, &[USER], Value::Null).await;
+        assert!(!watched.text.contains("hidden"), "{selector}: {}", watched.text);
+        if selector.is_empty() {
+            assert!(watched.code == 200 && watched.text.contains("\"allowed\""), "{}", watched.text);
+        } else {
+            assert_eq!(
+                watched.expect(400).message(),
+                "fieldSelector metadata.name doesn't match requested name"
+            );
+        }
+    }
+    let both = "metadata.name%3Dallowed,type%3DOpaque";
+    let path = format!("/api/v1/watch/namespaces/default/secrets/allowed?fieldSelector={both}&{once}");
+    assert!(server.send("GET", &path, &[USER], Value::Null).await.expect(200).text.contains("\"allowed\""));
+    let path = format!("{secrets}?watch=1&fieldSelector={both}&{once}");
+    assert!(server.send("GET", &path, &[USER], Value::Null).await.expect(200).text.contains("\"allowed\""));
+    // The old prefix knows no names from selectors, and a collection is not deleted by name.
+    let path = format!("/api/v1/watch/namespaces/default/secrets?fieldSelector={both}");
+    server.send("GET", &path, &[USER], Value::Null).await.expect(403);
+    let path = format!("{secrets}?fieldSelector={both}");
+    server.send("DELETE", &path, &[USER], Value::Null).await.expect(403);
+    // All namespaces at once have no object of a name, and what is below the old prefix is only read.
+    server.get("/api/v1/watch/secrets/allowed").await.expect(404);
+    server
+        .post("/api/v1/watch/namespaces/default/secrets", json!({"metadata": {"name": "x"}}))
+        .await
+        .expect(405);
+}

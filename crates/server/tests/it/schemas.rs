@@ -207,3 +207,45 @@ async fn reviews_are_checked_too() {
     assert_eq!(warnings(&answer), ["299 - \"unknown field \\\"spec.x\\\"\""]);
     assert_eq!(answer.json()["status"]["allowed"], true);
 }
+
+/// A text of which every letter leads to a state that was not there before, and which does not match in the end.
+fn confusing(length: u64) -> String {
+    let letter =
+        |n: u64| if n.wrapping_mul(0x9E37_79B9_7F4A_7C15).count_ones().is_multiple_of(2) { 'a' } else { 'b' };
+    (0..length).map(letter).chain(['!']).collect()
+}
+
+/// With one thread for everything, other tasks get their turn while a request computes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_long_validation_leaves_the_thread_to_others() {
+    let server = std::sync::Arc::new(TestServer::start().await);
+    let text = json!({"type": "string", "pattern": "^[ab]*a[ab]{1500}$"});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "words.limits.example"},
+        "spec": {"group": "limits.example", "scope": "Namespaced", "names": {"plural": "words", "kind": "Word"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"text": text}}}}]}});
+    server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).await.expect(201);
+    crate::custom::established(&server, "Bearer admintoken", "words.limits.example").await;
+    let word = json!({"apiVersion": "limits.example/v1", "kind": "Word", "metadata": {"name": "w"},
+        "text": confusing(30_000)});
+    let asked = std::sync::Arc::clone(&server);
+    let mut request = tokio::spawn(async move {
+        asked.post("/apis/limits.example/v1/namespaces/default/words", word).await.expect(422).message()
+    });
+    // In a task: the test's own future has a thread for itself.
+    let n_turns = tokio::spawn(async move {
+        let mut n_turns = 0;
+        loop {
+            tokio::select! {
+                message = &mut request => {
+                    assert!(message.unwrap().contains("should match"));
+                    return n_turns;
+                }
+                () = tokio::time::sleep(std::time::Duration::from_millis(1)) => n_turns += 1,
+            }
+        }
+    });
+    let n_turns = n_turns.await.unwrap();
+    assert!(n_turns >= 20, "others had {n_turns} turns meanwhile");
+}

@@ -1,7 +1,16 @@
 //! WATCH: from where, what, and how it ends.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
 
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use meta::Release;
 use serde_json::{Value, json};
@@ -138,4 +147,72 @@ async fn other_namespaces_are_not_seen() {
     server.post("/api/v1/namespaces/kube-system/configmaps", config_map("other")).await.expect(201);
     server.post(MAPS, config_map("mine")).await.expect(201);
     assert_eq!(watch.short().await, "ADDED mine");
+}
+
+/// A selector of thousands of terms over every object was judged before the watch began, all at once.
+#[tokio::test]
+async fn judging_a_long_selector_lets_others_have_their_turn() {
+    let server = TestServer::start().await;
+    for number in 0..50 {
+        server.post(MAPS, config_map(&format!("m{number:02}"))).await.expect(201);
+    }
+    let terms: Vec<String> = (0..5_000).map(|it| format!("!k{it}")).collect();
+    let path = format!("{MAPS}?watch=true&labelSelector={},nobody", terms.join(","));
+    let mut watch = Lines::open(&server, &path).await;
+    let n_turns = Arc::new(Turns::default());
+    let waker = Waker::from(Arc::clone(&n_turns));
+    for _ in 0..100 {
+        let polled = Pin::new(&mut watch.body).poll_frame(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending(), "nothing is selected");
+        tokio::task::yield_now().await;
+    }
+    // One for each object, or nearly.
+    let n_turns = n_turns.0.load(Ordering::Relaxed);
+    assert!(n_turns >= 45, "{n_turns}");
+}
+
+/// Counts how often somebody wants to go on.
+#[derive(Default)]
+struct Turns(AtomicUsize);
+
+impl Wake for Turns {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Objects are taken from where they are when they are asked for, large ones without copying.
+#[tokio::test]
+async fn initial_events_are_whole_whatever_their_size() {
+    let server = TestServer::start().await;
+    for (number, length) in [10, 20_000, 100, 900_000, 16_384, 5].into_iter().enumerate() {
+        let mut map = config_map(&format!("m{number}"));
+        map["data"] = json!({"text": "x".repeat(length)});
+        server.post(MAPS, map).await.expect(201);
+    }
+    let path = format!(
+        "{MAPS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    let mut watch = Lines::open(&server, &path).await;
+    for number in 0..6 {
+        let event = watch.next().await.unwrap();
+        let listed = server.get(&format!("{MAPS}/m{number}")).await.json();
+        assert_eq!((&event["type"], &event["object"]), (&json!("ADDED"), &listed));
+    }
+    let end = watch.next().await.unwrap();
+    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+}
+
+/// A watch has no deadline, so it must not wait for the end of a body that never ends.
+#[tokio::test]
+async fn a_watch_does_not_wait_for_a_body() {
+    let server = TestServer::start().await;
+    let body = http_body_util::StreamBody::new(futures_util::stream::pending()).boxed_unsync();
+    let request =
+        http::Request::get(format!("{MAPS}?watch=true")).header("authorization", "Bearer admintoken");
+    let peer = Arc::new(server::listen::Peer::without_certificate(([127, 0, 0, 1], 0).into()));
+    let chain = server.server.chain();
+    let serving = chain.serve(request.body(body).unwrap(), peer, None);
+    let answered = tokio::time::timeout(Duration::from_secs(20), serving).await.expect("it must be answered");
+    assert_eq!(answered.status(), 200);
 }

@@ -1,6 +1,12 @@
 //! CREATE, UPDATE, PATCH.
 
-use serde_json::json;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use server::{body::BoxError, listen::Peer};
+use tokio::sync::oneshot;
 
 use crate::harness::{MAPS, TestServer, config_map};
 
@@ -166,7 +172,7 @@ async fn what_is_not_enforced_never_passes_silently() {
 
 #[tokio::test]
 async fn racing_writers_lose_no_update() {
-    let server = std::sync::Arc::new(TestServer::start().await);
+    let server = Arc::new(TestServer::start().await);
     server.post(MAPS, json!({"metadata": {"name": "n"}, "data": {}})).await.expect(201);
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..8 {
@@ -233,4 +239,83 @@ async fn one_answer_says_everything_that_is_wrong_and_nothing_is_written() {
         "Lease.coordination.k8s.io \"l\" is invalid: spec.leaseDurationSeconds: Invalid value: -1: must be greater than 0"
     );
     assert_eq!(server.get(&format!("{leases}/l")).await.expect(200).json(), before);
+}
+
+/// An administrator's access to devices that others use is for namespaces that an administrator labelled.
+#[tokio::test]
+async fn claims_with_admin_access_need_a_labelled_namespace() {
+    let server = TestServer::start().await;
+    let request = json!({"name": "r", "exactly": {"deviceClassName": "gpu", "adminAccess": true}});
+    let devices = json!({"devices": {"requests": [request]}});
+    let claim = json!({"metadata": {"name": "a"}, "spec": devices});
+    let template = json!({"metadata": {"name": "a"}, "spec": {"spec": devices}});
+    let path = "/apis/resource.k8s.io/v1/namespaces/default";
+    for (resource, object, field) in
+        [("resourceclaims", &claim, "spec"), ("resourceclaimtemplates", &template, "spec.spec")]
+    {
+        let refused = server.post(&format!("{path}/{resource}"), object.clone()).await.expect(422);
+        let wanted = format!(
+            "{field}.devices.requests[0].exactly.adminAccess: Forbidden: admin access to devices requires the \
+             `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+        );
+        assert!(refused.message().contains(&wanted), "{}", refused.message());
+    }
+    let label = json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}});
+    server.patch("/api/v1/namespaces/default", "merge", label).await.expect(200);
+    server.post(&format!("{path}/resourceclaims"), claim).await.expect(201);
+    server.post(&format!("{path}/resourceclaimtemplates"), template).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_namespace_that_relies_on_pod_security_is_warned_about() {
+    let server = TestServer::start().await;
+    let warned = |answered: &crate::harness::Answered| {
+        answered.headers.get_all("warning").iter().any(|it| {
+            String::from_utf8_lossy(it.as_bytes()).contains("pod-security.kubernetes.io/enforce=restricted")
+        })
+    };
+    let namespace = |level: &str| json!({"metadata": {"name": level, "labels": {"pod-security.kubernetes.io/enforce": level}}});
+    let made = server.post("/api/v1/namespaces", namespace("restricted")).await.expect(201);
+    assert!(warned(&made), "{:?}", made.headers);
+    let open = server.post("/api/v1/namespaces", namespace("privileged")).await.expect(201);
+    assert!(!open.headers.contains_key("warning"));
+    let label = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let changed = server.patch("/api/v1/namespaces/privileged", "merge", label).await.expect(200);
+    assert!(warned(&changed), "{:?}", changed.headers);
+}
+
+/// Rights in a namespace are not rights in the next one of its name: whoever sends slowly enough would create in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_create_does_not_end_in_the_next_namespace_of_that_name() {
+    const TEAM: &str = "/api/v1/namespaces/team";
+    let server = Arc::new(TestServer::start().await);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
+    server.post("/api/v1/namespaces", namespace.clone()).await.expect(201);
+    // From now on the server knows which one it is.
+    server.get(TEAM).await.expect(200);
+    let (asked, is_asked) = oneshot::channel();
+    let (rest, all) = oneshot::channel::<()>();
+    let body = futures_util::stream::once(async move {
+        asked.send(()).unwrap();
+        all.await.unwrap();
+        Ok::<_, BoxError>(http_body::Frame::data(Bytes::from(config_map("late").to_string())))
+    });
+    let body = http_body_util::StreamBody::new(body).boxed_unsync();
+    let request =
+        http::Request::post(format!("{TEAM}/configmaps")).header("authorization", "Bearer admintoken");
+    let request = request.body(body).unwrap();
+    let peer = Arc::new(Peer::without_certificate(([127, 0, 0, 1], 0).into()));
+    let create = {
+        let server = Arc::clone(&server);
+        tokio::spawn(async move { server.server.chain().serve(request, peer, None).await.status() })
+    };
+    is_asked.await.unwrap();
+    let mut ended = server.ask("DELETE", TEAM, Value::Null).await.expect(200).json();
+    ended["spec"]["finalizers"] = json!([]);
+    server.ask("PUT", &format!("{TEAM}/finalize"), ended).await.expect(200);
+    server.get(TEAM).await.expect(404);
+    server.post("/api/v1/namespaces", namespace).await.expect(201);
+    rest.send(()).unwrap();
+    assert_eq!(create.await.unwrap().as_u16(), 409);
+    server.get(&format!("{TEAM}/configmaps/late")).await.expect(404);
 }

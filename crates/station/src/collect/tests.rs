@@ -1,7 +1,7 @@
 //! Who may say that somebody is gone.
 
 use fleet::{
-    FenceRecord, MemberRecord, Members,
+    ClusterId, FenceRecord, MemberRecord, Members,
     agree::Report,
     cluster::{self, Agreement, Guarantee, Modes, Wanted},
     record,
@@ -11,7 +11,7 @@ use store::{MemoryStore, Revision, SharedStore, SystemClock};
 
 use super::*;
 use crate::{
-    Life, Station,
+    Life, Role, Station,
     alone::{Nothing, config, things},
 };
 
@@ -51,10 +51,13 @@ async fn only_a_member_says_who_is_none() {
         let clock = SystemClock::shared();
         let store = SharedStore::new(MemoryStore::new(clock.clone()));
         let (a, b) = (
-            config("a", Guarantee::Strict).member(clock.now()),
-            config("b", Guarantee::Strict).member(clock.now()),
+            config("a", Guarantee::Strict).member(None, clock.now()),
+            config("b", Guarantee::Strict).member(None, clock.now()),
         );
-        let Ok(Modes::Record(modes)) = cluster::check_modes(None, Wanted::default()) else { panic!() };
+        let Ok(Modes::Record(modes)) = cluster::check_modes(None, Wanted::default(), &ClusterId::new("a"))
+        else {
+            panic!()
+        };
         let (own, fence) = (keys::member(&a.identity), keys::fence(&things()));
         let written = reported(&[a.clone(), b], clock.now());
         let txn = Txn::new()
@@ -67,8 +70,8 @@ async fn only_a_member_says_who_is_none() {
             store.commit(Txn::new().delete(&own)).await.unwrap();
         }
         let station = Station::new(config("a", Guarantee::Strict), store.clone(), clock);
-        station.start(Arc::new(Nothing), |name, task| {
-            if name == "fleet records" {
+        station.start(Arc::new(Nothing), |role, task| {
+            if role == Role::Plain("fleet records") {
                 tokio::spawn(task);
             }
         });

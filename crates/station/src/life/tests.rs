@@ -6,7 +6,7 @@ use fleet::{
     cluster::{Agreement, ClusterRecord, Guarantee},
     keys, record,
 };
-use store::{Clock, Store, Txn, fault::Cut};
+use store::{Clock, CommitError, Store, Txn, fault::Cut};
 
 use crate::{
     Life,
@@ -66,7 +66,7 @@ async fn without_a_fence_nobody_writes_by_what_it_heard_long_ago() {
     Ground::start(&station);
     station.until(|it| it.health().is_ok()).await;
     let encoding = station.encoding(&things()).unwrap();
-    assert_eq!(encoding.fence, None);
+    assert_eq!(encoding.fence.map(|it| it.key().clone()), Some(keys::cluster()));
     tokio::time::sleep(LEASE).await;
     assert!(station.encoding(&things()).is_ok(), "it has heard since that nothing else was selected");
     // Like a process that is stopped: it knows nothing new when it wakes up, and thinks that it is a member.
@@ -80,4 +80,42 @@ async fn without_a_fence_nobody_writes_by_what_it_heard_long_ago() {
         assert!(tokio::time::Instant::now() < deadline, "{:?}", station.life());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A put of a server that slept while the cluster became strict has something to fail on.
+#[tokio::test]
+async fn without_a_fence_a_put_requires_that_there_is_none() {
+    let ground = Ground::new(Guarantee::Loose);
+    let (station, faults) = ground.station("only");
+    Ground::start(&station);
+    station.until(|it| it.health().is_ok()).await;
+    let encoding = station.encoding(&things()).unwrap();
+    faults.pause();
+    let key = keys::cluster();
+    let entry = ground.store.get(&key).await.unwrap().unwrap();
+    let mut cluster: ClusterRecord = record::read(&key, &entry.value).unwrap();
+    cluster.guarantee = Guarantee::Strict;
+    let bytes = record::write(&key, &cluster).unwrap();
+    ground.store.commit(Txn::new().put(&key, bytes)).await.unwrap();
+    let put = Txn::new().require(encoding.fence.unwrap()).put(&"/registry/things/a".into(), "{}".into());
+    let refused = ground.store.commit(put).await.unwrap_err();
+    let CommitError::Unmet { current, revision, .. } = refused else { panic!("{refused}") };
+    faults.resume();
+    station.after_failed_put(&things(), current[0].as_ref(), revision).await.unwrap();
+    let encoding = station.encoding(&things()).unwrap();
+    assert_eq!(encoding.fence.unwrap().key(), &keys::fence(&things()), "from now on it is fenced");
+}
+
+/// A server that stops is not told to stay because others write what it cannot read.
+#[tokio::test]
+async fn whoever_leaves_is_not_told_to_withdraw() {
+    let ground = Ground::new(Guarantee::Strict);
+    let (station, _) = ground.station("only");
+    Ground::start(&station);
+    station.joined().await;
+    station.inner.orders.send_replace(super::Order::Leave);
+    station.inner.withdraw("it cannot read what is written".to_owned());
+    let mut life = station.inner.life.subscribe();
+    let left = life.wait_for(|it| *it == Life::Left);
+    tokio::time::timeout(Duration::from_secs(20), left).await.expect("it must leave").unwrap();
 }

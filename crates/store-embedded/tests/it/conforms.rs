@@ -14,7 +14,7 @@ async fn embedded_store_conforms() {
     conformance::run_all(async || {
         let directory = tempfile::tempdir().unwrap();
         let clock = manual();
-        let store = EmbeddedStore::open(directory.path(), Options::new(clock.clone())).unwrap();
+        let store = EmbeddedStore::open_or_make(directory.path(), Options::new(clock.clone())).unwrap();
         Subject {
             store: SharedStore::new(store),
             time: Time::Manual(clock),
@@ -29,7 +29,7 @@ async fn embedded_store_conforms() {
 async fn embedded_store_behaves_like_the_model() {
     for seed in 0..6 {
         let directory = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(directory.path(), Options::new(manual())).unwrap();
+        let store = EmbeddedStore::open_or_make(directory.path(), Options::new(manual())).unwrap();
         model::check_against_model(SharedStore::new(store), seed, 300).await;
     }
 }
@@ -39,7 +39,7 @@ async fn without_memory_everything_comes_from_disk_and_is_the_same() {
     for seed in 100..104 {
         let directory = tempfile::tempdir().unwrap();
         let options = Options { cache_bytes: 1 << 16, recent_bytes: 0, ..Options::new(manual()) };
-        let store = EmbeddedStore::open(directory.path(), options).unwrap();
+        let store = EmbeddedStore::open_or_make(directory.path(), options).unwrap();
         model::check_against_model(SharedStore::new(store), seed, 300).await;
     }
 }

@@ -95,7 +95,7 @@ async fn history_is_compacted_by_itself() {
     let clock = manual();
     let interval = Duration::from_secs(60);
     let options = Options { compaction_interval: Some(interval), ..Options::new(clock.clone()) };
-    let store = EmbeddedStore::open(directory.path(), options).unwrap();
+    let store = EmbeddedStore::open_or_make(directory.path(), options).unwrap();
     let old = put(&store, "a", "1").await;
     let kept = put(&store, "a", "2").await;
     let mut is_compacted = false;
@@ -114,10 +114,10 @@ async fn history_is_compacted_by_itself() {
 }
 
 #[tokio::test]
-async fn leases_survive_and_start_their_time_anew() {
+async fn short_leases_survive_and_start_their_time_anew() {
     let directory = tempfile::tempdir().unwrap();
     let clock = manual();
-    let store = EmbeddedStore::open(directory.path(), Options::new(clock.clone())).unwrap();
+    let store = EmbeddedStore::open_or_make(directory.path(), Options::new(clock.clone())).unwrap();
     let lease = store.grant(Duration::from_secs(10)).await.unwrap();
     let ended = store.grant(Duration::from_secs(10)).await.unwrap();
     store.revoke(ended).await.unwrap();
@@ -135,6 +135,59 @@ async fn leases_survive_and_start_their_time_anew() {
     clock.advance(Duration::from_secs(10));
     assert_eq!(events.next().await.unwrap().unwrap().events.len(), 1);
     assert_eq!(store.get(&key("a")).await, Ok(None));
+}
+
+/// Events are to be gone after an hour, however often the server is restarted within it.
+#[tokio::test]
+async fn long_leases_go_on_where_they_were() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const MINUTE: Duration = Duration::from_secs(60);
+    let directory = tempfile::tempdir().unwrap();
+    let clock = manual();
+    let open = || EmbeddedStore::open_or_make(directory.path(), Options::new(clock.clone())).unwrap();
+    let store = open();
+    let (old, renewed) = (store.grant(HOUR).await.unwrap(), store.grant(HOUR).await.unwrap());
+    store.commit(Txn::new().put_leased(&key("old"), Bytes::new(), old)).await.unwrap();
+    store.commit(Txn::new().put_leased(&key("renewed"), Bytes::new(), renewed)).await.unwrap();
+    clock.advance(50 * MINUTE);
+    store.renew(renewed).await.unwrap();
+    store.close().await;
+    // Time that passes while nobody has the store open counts, too; a clock that is set back adds nothing.
+    clock.jump_wall(5 * MINUTE);
+    let store = open();
+    let revision = store.current().await.unwrap();
+    assert_eq!(list(&store, ReadAt::Latest).await.len(), 2);
+    let mut events = store.watch(&everything(), revision).await.unwrap();
+    clock.advance(5 * MINUTE);
+    let ended = events.next().await.unwrap().unwrap().events;
+    assert_eq!(ended.iter().map(store::Event::key).collect::<Vec<_>>(), [&key("old")]);
+    drop(events);
+    store.close().await;
+    clock.jump_wall_back(100 * HOUR);
+    let store = open();
+    let revision = store.current().await.unwrap();
+    let mut events = store.watch(&everything(), revision).await.unwrap();
+    assert!(store.get(&key("renewed")).await.unwrap().is_some());
+    clock.advance(HOUR);
+    assert_eq!(events.next().await.unwrap().unwrap().events.len(), 1);
+    assert!(list(&store, ReadAt::Latest).await.is_empty());
+}
+
+/// An unmounted disk leaves an empty directory: whoever only wants to read must be told, and leave it as it is.
+#[tokio::test]
+async fn opening_makes_no_store() {
+    let parent = tempfile::tempdir().unwrap();
+    let (empty, absent) = (parent.path().join("empty"), parent.path().join("absent"));
+    std::fs::create_dir(&empty).unwrap();
+    for directory in [&empty, &absent] {
+        let error = open_error(directory);
+        assert!(matches!(&error, OpenError::Missing { directory: it } if it == directory), "{error:?}");
+        assert!(error.to_string().contains(&directory.display().to_string()), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+    assert!(!absent.exists());
+    open(&absent).close().await;
+    EmbeddedStore::open(&absent, Options::new(manual())).unwrap();
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use store::{Leases, ReadAt, ReadError, Revision, Store, Txn, WatchError};
-use store_embedded::{DEFAULT_RAISE, EmbeddedStore, OpenError, Options, SnapshotError, restore};
+use store_embedded::{Carry, EmbeddedStore, OpenError, Options, SnapshotError, verify};
 
-use crate::support::{everything, key, list, manual, open, put};
+use crate::support::{everything, key, list, manual, open, put, restore};
 
 #[tokio::test]
 async fn a_snapshot_restores_the_newest_state_under_a_raised_revision() {
@@ -25,8 +25,9 @@ async fn a_snapshot_restores_the_newest_state_under_a_raised_revision() {
     assert_eq!((report.revision, report.n_entries), (store.current().await.unwrap(), 1200));
     put(&store, "later", "is not in it").await;
 
-    let restored = restore(&file, &copy, DEFAULT_RAISE).unwrap();
-    assert_eq!(restored.revision.get(), report.revision.get() + DEFAULT_RAISE);
+    assert_eq!(verify(&file).unwrap(), report);
+    let restored = restore(&file, &copy).unwrap();
+    assert!(restored.revision.get() > report.revision.get() + 999_999_999);
     assert_eq!(restored.n_entries, 1200);
     let copy = open(&copy);
     assert_eq!(copy.current().await.unwrap(), restored.revision);
@@ -65,7 +66,7 @@ async fn a_snapshot_under_load_shows_one_revision() {
         let file = parent.path().join(format!("snapshot-{round}"));
         let copy = parent.path().join(format!("copy-{round}"));
         let report = store.snapshot(&file).await.unwrap();
-        restore(&file, &copy, 0).unwrap();
+        restore(&file, &copy).unwrap();
         let entries = list(&open(&copy), ReadAt::Latest).await;
         assert_eq!(entries.len(), 2000);
         assert_eq!(entries[0].value, entries[1999].value);
@@ -84,7 +85,7 @@ async fn restoring_needs_an_empty_directory() {
     put(&store, "a", "1").await;
     store.snapshot(&file).await.unwrap();
     store.close().await;
-    let error = restore(&file, &data, 0).unwrap_err();
+    let error = restore(&file, &data).unwrap_err();
     assert!(matches!(&error, SnapshotError::NotEmpty { directory } if *directory == data), "{error:?}");
     assert_eq!(list(&open(&data), ReadAt::Latest).await.len(), 1);
 }
@@ -109,7 +110,8 @@ async fn an_incomplete_or_damaged_snapshot_is_refused_and_leaves_no_store() {
     for (n, damaged) in damages.iter().enumerate() {
         let directory = parent.path().join(format!("damaged-{n}"));
         std::fs::write(&file, damaged).unwrap();
-        let error = restore(&file, &directory, 0).unwrap_err();
+        assert!(matches!(verify(&file), Err(SnapshotError::Damaged { .. })), "{n}");
+        let error = restore(&file, &directory).unwrap_err();
         assert!(matches!(error, SnapshotError::Damaged { .. }), "{n}: {error:?}");
         assert!(!directory.join("store.redb").exists());
         refuse_half_restored(&directory);
@@ -128,6 +130,118 @@ async fn an_empty_store_can_be_restored() {
     let parent = tempfile::tempdir().unwrap();
     let (file, copy) = (parent.path().join("snapshot"), parent.path().join("b"));
     open(&parent.path().join("a")).snapshot(&file).await.unwrap();
-    assert_eq!(restore(&file, &copy, 5).unwrap().revision, Revision::new(5));
-    assert_eq!(open(&copy).current().await, Ok(Revision::new(5)));
+    let restored = restore(&file, &copy).unwrap();
+    assert_eq!(restored.n_entries, 0);
+    assert_eq!(open(&copy).current().await, Ok(restored.revision));
+}
+
+/// A client that followed the first copy must not go on at the second as if it were the same history.
+#[tokio::test]
+async fn a_second_restore_of_the_same_snapshot_uses_no_revision_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let file = parent.path().join("snapshot");
+    let store = open(&parent.path().join("a"));
+    put(&store, "a", "1").await;
+    store.snapshot(&file).await.unwrap();
+    let first = parent.path().join("first");
+    restore(&file, &first).unwrap();
+    let first = open(&first);
+    let mut seen = Revision::ZERO;
+    for n in 0..50 {
+        seen = put(&first, "only in the first", &n.to_string()).await;
+    }
+    let second = parent.path().join("second");
+    let restored = restore(&file, &second).unwrap();
+    assert!(restored.revision > seen, "{} was reached before {}", seen, restored.revision);
+    assert!(restored.revision.get() < 1 << 53, "JavaScript could not count so far");
+    let second = open(&second);
+    put(&second, "only in the second", "1").await;
+    let resumed = second.watch(&everything(), seen).await.map(|_| ());
+    assert_eq!(resumed, Err(WatchError::Compacted { oldest: restored.revision }));
+}
+
+#[tokio::test]
+async fn a_clock_that_stands_at_its_beginning_still_raises_revisions() {
+    let parent = tempfile::tempdir().unwrap();
+    let file = parent.path().join("snapshot");
+    let store = open(&parent.path().join("a"));
+    let revision = put(&store, "a", "1").await;
+    store.snapshot(&file).await.unwrap();
+    let copy = parent.path().join("copy");
+    let restored = store_embedded::restore(&file, &copy, &*manual(), |_, _| Ok(Carry::AsIs)).unwrap();
+    assert_eq!(restored.revision.get(), revision.get() + 1_000_000_000);
+}
+
+#[tokio::test]
+async fn entries_can_be_left_out_or_replaced_by_a_restore() {
+    let parent = tempfile::tempdir().unwrap();
+    let (file, copy) = (parent.path().join("snapshot"), parent.path().join("b"));
+    let store = open(&parent.path().join("a"));
+    for name in ["dropped", "kept", "replaced-1", "replaced-2"] {
+        put(&store, name, "old").await;
+    }
+    store.snapshot(&file).await.unwrap();
+    let kept = store.get(&key("kept")).await.unwrap().unwrap();
+    let restored = store_embedded::restore(&file, &copy, &store::SystemClock::new(), |key, value| {
+        assert_eq!(value, "old");
+        Ok(match key.as_str() {
+            "/test/dropped" => Carry::Dropped,
+            "/test/kept" => Carry::AsIs,
+            _ => Carry::Replaced(Bytes::from_static(b"new")),
+        })
+    });
+    let restored = restored.unwrap();
+    assert_eq!(restored.n_entries, 3);
+    let copy = open(&copy);
+    let entries = list(&copy, ReadAt::Latest).await;
+    assert_eq!(entries[0], kept);
+    for replaced in &entries[1..] {
+        assert_eq!((replaced.value.as_ref(), replaced.modified), (&b"new"[..], restored.revision));
+    }
+    assert!(put(&copy, "replaced-1", "newer").await > restored.revision);
+}
+
+/// Whoever could write to the directory of a snapshot could have it written to another file, or read it later as its owner.
+#[tokio::test]
+async fn a_snapshot_follows_no_link_and_is_its_makers_alone() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let parent = tempfile::tempdir().unwrap();
+    let path = |name: &str| parent.path().join(name);
+    let store = open(&path("data"));
+    put(&store, "secret", "1").await;
+    std::fs::write(path("victim"), "precious").unwrap();
+    let victim = std::fs::metadata(path("victim")).unwrap().ino();
+    for name in ["link", "link.unfinished", "link.part"] {
+        std::os::unix::fs::symlink(path("victim"), path(name)).unwrap();
+    }
+    store.snapshot(&path("link")).await.unwrap();
+    assert_eq!(std::fs::read_to_string(path("victim")).unwrap(), "precious");
+    let made = std::fs::symlink_metadata(path("link")).unwrap();
+    assert!(made.is_file() && made.ino() != victim);
+    assert_eq!(made.permissions().mode() & 0o777, 0o600);
+    verify(&path("link")).unwrap();
+    assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 5, "no draft is left");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_nobody_wants_any_more_is_not_finished() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = open(&parent.path().join("data"));
+    put(&store, "secret", "1").await;
+    let file = tempfile::tempfile().unwrap();
+    let made = store.snapshot_into(file, Path::new("a copy"), || false).await;
+    assert!(matches!(made, Err(SnapshotError::Unwanted)), "{made:?}");
+}
+
+#[tokio::test]
+async fn copies_that_earlier_releases_left_are_removed_at_the_start() {
+    let parent = tempfile::tempdir().unwrap();
+    open(parent.path()).close().await;
+    for name in [".snapshot-00", ".snapshot-01.unfinished", "snapshot", ".other"] {
+        std::fs::write(parent.path().join(name), "every Secret").unwrap();
+    }
+    let _store = open(parent.path());
+    let is_there = |name: &str| parent.path().join(name).exists();
+    assert!(!is_there(".snapshot-00") && !is_there(".snapshot-01.unfinished"));
+    assert!(is_there("snapshot") && is_there(".other"), "only what is ours");
 }

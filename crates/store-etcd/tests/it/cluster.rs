@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use store::Store;
+use bytes::Bytes;
+use store::{Leases, Store, Txn};
 use testkit::etcd::{self, Etcd};
 
 use crate::support::*;
@@ -51,6 +52,73 @@ async fn a_member_that_hangs_is_left() {
     soon(put_surely(&store, "a", "1")).await;
     let last = store.current().await.unwrap();
     assert_eq!(collect_until(&mut live, before, last).await.len(), 1);
+    members[0].resume().unwrap();
+}
+
+/// A write whose member hangs is withdrawn and sent to another one; its time-out is far away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_does_not_wait_for_a_member_that_hangs() {
+    if etcd::is_missing() {
+        return;
+    }
+    let members = Etcd::start_cluster(3).await.unwrap();
+    let urls: Vec<String> = members.iter().map(Etcd::url).collect();
+    let mut config = config(&urls);
+    config.request_timeout = 10 * LIMIT;
+    let store = store_etcd::EtcdStore::connect(config).await.unwrap();
+    let before = put(&store, "a", "0").await;
+    members[0].pause().unwrap();
+    let txn = Txn::new().require_at(&key("a"), before).put(&key("a"), Bytes::from("1"));
+    let written = soon(store.commit(txn)).await.unwrap();
+    let created =
+        soon(store.commit(Txn::new().require_absent(&key("b")).put(&key("b"), Bytes::from("2")))).await;
+    assert!(created.unwrap() > written);
+    members[0].resume().unwrap();
+    let entry = store.get(&key("a")).await.unwrap().unwrap();
+    assert_eq!((entry.modified, entry.value.as_ref()), (written, b"1".as_ref()));
+}
+
+/// A lease is renewed through another member before it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_outlives_a_member_that_hangs() {
+    const TTL: Duration = Duration::from_secs(9);
+    if etcd::is_missing() {
+        return;
+    }
+    let members = Etcd::start_cluster(3).await.unwrap();
+    let urls: Vec<String> = members.iter().map(Etcd::url).collect();
+    let mut config = config(&urls);
+    config.request_timeout = 10 * LIMIT;
+    let store = store_etcd::EtcdStore::connect(config).await.unwrap();
+    let lease = store.grant(TTL).await.unwrap();
+    store.commit(Txn::new().put_leased(&key("a"), Bytes::from("1"), lease)).await.unwrap();
+    members[0].pause().unwrap();
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < 2 * TTL {
+        soon(store.renew(lease)).await.unwrap();
+        tokio::time::sleep(TTL / 3).await;
+    }
+    members[0].resume().unwrap();
+    assert_eq!(get(&store, "a").await.as_deref(), Some("1"));
+}
+
+/// What a watch misses because its member hangs comes from another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_leaves_a_member_that_hangs() {
+    if etcd::is_missing() {
+        return;
+    }
+    let members = Etcd::start_cluster(3).await.unwrap();
+    let urls: Vec<String> = members.iter().map(Etcd::url).collect();
+    let store = connect_to(&urls).await;
+    let other = connect_to(&urls[1..]).await;
+    let before = store.current().await.unwrap();
+    let mut live = store.watch(&everything(), before).await.unwrap();
+    members[0].pause().unwrap();
+    let written = put(&other, "a", "1").await;
+    let seen = store.current();
+    assert_eq!(soon(seen).await, Ok(written));
+    assert_eq!(collect_until(&mut live, before, written).await.len(), 1);
     members[0].resume().unwrap();
 }
 

@@ -116,14 +116,15 @@ async fn a_full_etcd_takes_no_writes_and_still_reads() {
     let store = connect(&etcd).await;
     let mut n_written = 0;
     let error = loop {
-        let txn = Txn::new().put(&key(&n_written.to_string()), vec![0; 1 << 20].into());
+        let txn = Txn::new().put(&key(&n_written.to_string()), vec![0; 1 << 18].into());
         match store.commit(txn).await {
             Ok(_) => n_written += 1,
             // The one that fills it up may have happened, and that is what is said of it.
             Err(CommitError::Unavailable(text)) if text.contains("space exceeded") => n_written += 1,
             Err(error) => break error,
         }
-        assert!(n_written < 20);
+        // etcd learns its own size from time to time only, so a fast disk takes far more than the quota.
+        assert!(n_written < 2000, "etcd never said that it is full");
     };
     assert!(matches!(&error, CommitError::ReadOnly(text) if text.contains("space exceeded")), "{error:?}");
     let page = store.list(&tests(), ReadAt::Latest, ALL).await.unwrap();

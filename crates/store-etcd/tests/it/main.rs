@@ -7,6 +7,7 @@ mod conformance;
 mod crash;
 mod history;
 mod large;
+mod limited;
 mod network;
 mod prefix;
 mod proxy;

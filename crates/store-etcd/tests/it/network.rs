@@ -64,6 +64,76 @@ async fn a_commit_whose_answer_is_lost_has_an_unknown_outcome() {
     assert_eq!((entry.created, entry.value.as_ref()), (entry.modified, b"1".as_ref()), "written once");
 }
 
+/// The answer is lost, not etcd: what became of the write is found out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_found_out() {
+    if etcd::is_missing() {
+        return;
+    }
+    let etcd = start().await;
+    let proxy = Proxy::to(etcd.port()).await;
+    let direct = connect(&etcd).await;
+    let store = connect_to(&[proxy.url()]).await;
+    for (name, is_overwritten) in [("a", false), ("b", true)] {
+        proxy.mute();
+        let commit = {
+            let (store, key) = (store.clone(), key(name));
+            let txn = Txn::new().require_absent(&key).put(&key, Bytes::from("1"));
+            tokio::spawn(async move { store.commit(txn).await })
+        };
+        let arrived = async { while get(&direct, name).await.is_none() {} };
+        soon(arrived).await;
+        let created = direct.get(&key(name)).await.unwrap().unwrap().modified;
+        if is_overwritten {
+            direct.commit(Txn::new().delete(&key(name))).await.unwrap();
+        }
+        proxy.unmute();
+        assert_eq!(soon(commit).await.unwrap(), Ok(created), "{name}");
+    }
+    assert_eq!(get(&direct, "b").await, None, "it is not written a second time");
+}
+
+/// A request that a hung member keeps may be carried out whenever it wakes up, unless it was withdrawn.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_was_given_up_cannot_be_carried_out_later() {
+    if etcd::is_missing() {
+        return;
+    }
+    let etcd = start().await;
+    let (slow, fast) = (Proxy::to(etcd.port()).await, Proxy::to(etcd.port()).await);
+    let direct = connect(&etcd).await;
+    let mut config = config(&[slow.url(), fast.url()]);
+    config.request_timeout = LIMIT;
+    let store = EtcdStore::connect(config).await.unwrap();
+    slow.hold();
+    let commit = {
+        let (store, key) = (store.clone(), key("a"));
+        let txn = Txn::new().require_absent(&key).put(&key, Bytes::from("1"));
+        tokio::spawn(async move { store.commit(txn).await })
+    };
+    let kept = async {
+        while slow.held() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon(kept).await;
+    // Whatever else belongs to the request follows at once; that it was given up, later.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    slow.seal();
+    let written = soon(commit).await.unwrap().unwrap();
+    direct.commit(Txn::new().require_at(&key("a"), written).delete(&key("a"))).await.unwrap();
+    let before = etcd.metric("grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Txn\"").await.unwrap();
+    slow.deliver();
+    let handled = async {
+        let start = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Txn\"";
+        while etcd.metric(start).await.unwrap() <= before {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon(handled).await;
+    assert_eq!(get(&direct, "a").await, None, "what was deleted does not come back");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_without_an_answer_has_an_unknown_outcome() {
     if etcd::is_missing() {

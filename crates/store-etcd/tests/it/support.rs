@@ -12,7 +12,7 @@ use testkit::etcd::Etcd;
 
 pub const ALL: usize = usize::MAX;
 /// How long anything that must happen may take.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn config(urls: &[String]) -> EtcdConfig {
     EtcdConfig::new(urls.to_vec(), SystemClock::shared())

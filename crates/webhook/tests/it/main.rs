@@ -43,6 +43,17 @@ async fn a_certificate_that_is_its_own_authority_is_believed_when_it_is_in_the_b
     call(&hook, PATIENCE).await.unwrap();
 }
 
+/// What a test environment of controller-runtime sends: the serving certificate and nothing of who signed it.
+#[tokio::test]
+async fn a_certificate_that_is_in_the_bundle_is_believed_whoever_signed_it() {
+    let hook = Webhook::start(Identity::Listed, |_| Reply::Json(json!({}))).await.unwrap();
+    call(&hook, PATIENCE).await.unwrap();
+    let other = Webhook::start(Identity::Listed, |_| Reply::Json(json!({}))).await.unwrap();
+    let config = json!({"url": hook.url("/"), "caBundle": other.ca_bundle()});
+    let error = client().post(&Endpoint::of(&config).unwrap(), Bytes::new(), PATIENCE).await.unwrap_err();
+    assert!(error.to_string().ends_with("x509: certificate signed by unknown authority"), "{error}");
+}
+
 #[tokio::test]
 async fn failures_name_the_call_and_the_cause() {
     let ok = || Reply::Json(json!({}));
@@ -51,6 +62,8 @@ async fn failures_name_the_call_and_the_cause() {
     assert!(expired.starts_with(&format!("{start}certificate has expired or is not yet valid")), "{expired}");
     let other = failure(Identity::OtherName, ok(), PATIENCE).await;
     assert_eq!(other, format!("{start}certificate is valid for other.example, not 127.0.0.1"));
+    let nameless = failure(Identity::CommonName, ok(), PATIENCE).await;
+    assert_eq!(nameless, format!("{start}certificate relies on legacy Common Name field, use SANs instead"));
     let closed = failure(Identity::Good, Reply::Close, PATIENCE).await;
     assert_eq!(closed, r#"Post "https://HOOK/check?timeout=30s": EOF"#);
     let hung = failure(Identity::Good, Reply::Hang, Duration::from_millis(500)).await;

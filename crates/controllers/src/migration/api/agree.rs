@@ -85,6 +85,8 @@ pub(super) enum Standing {
     },
     /// The servers say different things.
     Apart(String),
+    /// The same, but a definition says what all of them will write when they have heard of it.
+    Following(String),
     /// Not all has been said that is needed.
     Silent(String),
     /// Every server was asked, and none has it.
@@ -93,6 +95,14 @@ pub(super) enum Standing {
 
 /// The whole decision.
 pub(super) fn decide(resource: &GroupResource, facts: Facts) -> Standing {
+    let is_defined = matches!(facts.definition, Ok(Some(_)));
+    match weigh(resource, facts) {
+        Standing::Apart(why) if is_defined => Standing::Following(why),
+        standing => standing,
+    }
+}
+
+fn weigh(resource: &GroupResource, facts: Facts) -> Standing {
     let offers = match offers(resource, &facts) {
         Ok(offers) => offers,
         Err(standing) => return standing,
@@ -246,9 +256,11 @@ fn announced(resource: &GroupResource, offers: &[(String, Offer)]) -> Result<Opt
     }
     match first.hashes.len() {
         0 | 1 => Ok(first.hashes.first().cloned()),
-        _ => {
-            Err(Standing::Apart(format!("the API server {first_name} writes {resource} in {}", text(first))))
-        }
+        // A server writes one version at a time: it changed while its documents were read, one after the other.
+        _ => Err(Standing::Silent(format!(
+            "the API server {first_name} changes how it writes {resource}: it says {}",
+            text(first)
+        ))),
     }
 }
 

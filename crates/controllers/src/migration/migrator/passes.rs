@@ -267,6 +267,9 @@ impl Work<'_> {
     }
 
     pub(super) async fn prune(&mut self) -> Result<Option<Next>, Error> {
+        if let Err(trouble) = self.shared.engine.stands(&self.task()).await {
+            return self.trouble(trouble).await;
+        }
         let proof = self.live.run.evidence.clone().unwrap_or_default();
         let is_good = proof.kind != Evidence::SecondPassOneEndpoint.name() && proof.message.is_empty();
         if !self.wishes.is_whole() {

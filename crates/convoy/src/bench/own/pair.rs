@@ -13,7 +13,7 @@ use crate::{
     duration::GoDuration,
     embed::{Options, Server},
     failure::Failure,
-    flags::{EtcdFlags, StorageFlags},
+    flags::{DEFAULT_QUOTA, EtcdFlags, StorageFlags},
     storage::Storage,
 };
 
@@ -25,9 +25,10 @@ pub(super) async fn proxied(size: Size) -> Result<Vec<Figure>, Failure> {
         data_dir: Some(home.path().join("data")),
         etcd: EtcdFlags::none(),
         etcd_compaction_interval: GoDuration::from_secs(0),
+        quota_backend_bytes: DEFAULT_QUOTA,
         event_ttl: GoDuration::from_secs(3_600),
     };
-    let storage = Arc::new(Storage::open(&flags, &SystemClock::shared()).await?);
+    let storage = Arc::new(Storage::open_or_make(&flags, &SystemClock::shared()).await?);
     let first = start(&storage, home.path(), "bench-1", &[]).await?;
     let second = start(&storage, home.path(), "bench-2", &[WITHOUT_MAPS]).await?;
     let figure = measure(home.path(), &first, &second, size).await;

@@ -58,7 +58,7 @@ async fn a_release_is_rolled_out_under_load_where_servers_report(ground: Ground)
     assert_eq!(ships[0].common(CLASSES_RECORD).await.as_deref(), Some(OLD));
     for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
         let old = ships.remove(0);
-        load.only(&ships.iter().collect::<Vec<_>>());
+        load.turn_to(&ships.iter().collect::<Vec<_>>()).await;
         old.server.stop().await;
         if n == 2 {
             // The last old one has left, and nobody has come for it.

@@ -63,7 +63,7 @@ impl Ground {
             compaction_interval: None,
             ..store_embedded::Options::new(SystemClock::shared())
         };
-        let store = EmbeddedStore::open(folder.path(), options).unwrap();
+        let store = EmbeddedStore::open_or_make(folder.path(), options).unwrap();
         let store = SharedStore::new(store);
         Self { store, etcd: None, certs: certs(), _folder: Some(folder), is_through_api: false }
     }
@@ -150,6 +150,30 @@ impl Ground {
 
     async fn try_launch_as(
         &self,
+        options: Options,
+        name: &str,
+        minor: u16,
+        flags: &[&str],
+    ) -> Result<Ship, String> {
+        self.try_launch_over(self.store.clone(), options, name, minor, flags).await
+    }
+
+    /// A server that sees the store through something that a test has put between them.
+    pub async fn launch_over(
+        &self,
+        store: SharedStore,
+        name: &str,
+        controllers: &str,
+        flags: &[&str],
+    ) -> Ship {
+        let options = Options { controllers: controllers.to_owned(), ..Options::default() };
+        let ship = self.try_launch_over(store, options, name, 36, flags).await;
+        ship.unwrap_or_else(|it| panic!("{name}: {it}"))
+    }
+
+    async fn try_launch_over(
+        &self,
+        store: SharedStore,
         mut options: Options,
         name: &str,
         minor: u16,
@@ -159,7 +183,7 @@ impl Ground {
         if self.is_through_api {
             (outside, options.controllers) = hand::split(&options.controllers);
         }
-        let (store, faults) = FaultStore::new(self.store.clone(), SystemClock::shared());
+        let (store, faults) = FaultStore::new(store, SystemClock::shared());
         let mut all =
             vec!["--member-lease-duration=1s".to_owned(), "--departure-settle-time=300ms".to_owned()];
         all.extend(flags.iter().map(|it| (*it).to_owned()));

@@ -62,6 +62,8 @@ pub struct Load {
     stop: Arc<AtomicBool>,
     journal: Arc<Journal>,
     writers: Vec<tokio::task::JoinHandle<Result<(), String>>>,
+    /// How many writes each writer has begun.
+    begun: Arc<[AtomicU64]>,
 }
 
 /// What was asked for and answered, by the key of the object in the store.
@@ -86,18 +88,32 @@ impl Load {
         let doors: Arc<RwLock<Vec<Door>>> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
         let journal = Arc::new(Journal::of(BTreeMap::new()));
+        let begun: Arc<[AtomicU64]> = (0..n_writers).map(|_| AtomicU64::new(0)).collect();
         let writers = (0..n_writers).map(|number| {
-            let journal = Arc::clone(&journal);
-            let writer = Writer { number, target, expect, journal, present: BTreeMap::new() };
+            let (journal, begun) = (Arc::clone(&journal), Arc::clone(&begun));
+            let writer = Writer { number, target, expect, journal, begun, present: BTreeMap::new() };
             tokio::spawn(writer.run(Arc::clone(&doors), Arc::clone(&stop)))
         });
         let writers = writers.collect();
-        Self { doors, stop, journal, writers }
+        Self { doors, stop, journal, writers, begun }
     }
 
     /// Uses only these from now on.
     pub fn only(&self, ships: &[&Ship]) {
         self.through(ships.iter().map(|it| Door::Here(it.server.client())));
+    }
+
+    /// Uses only these from now on, and waits until no write is on its way to another: it might wait in its client, where
+    /// a server that stops does not know of it.
+    pub async fn turn_to(&self, ships: &[&Ship]) {
+        self.only(ships);
+        let counts = || self.begun.iter().map(|it| it.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        let before = counts();
+        eventually("every writer begins anew", async || {
+            let has_turned = |n: usize| counts()[n] > before[n] || self.writers[n].is_finished();
+            (0..before.len()).all(has_turned)
+        })
+        .await;
     }
 
     /// The same by the doors.
@@ -175,6 +191,7 @@ struct Writer {
     target: Target,
     expect: Expect,
     journal: Arc<Journal>,
+    begun: Arc<[AtomicU64]>,
     /// Whether an object exists; `None` while that is not certain. What is not here was never made.
     present: BTreeMap<String, Option<bool>>,
 }
@@ -183,6 +200,7 @@ impl Writer {
     async fn run(mut self, doors: Arc<RwLock<Vec<Door>>>, stop: Arc<AtomicBool>) -> Result<(), String> {
         let mut n = 0;
         while !stop.load(Ordering::Relaxed) {
+            self.begun[self.number].fetch_add(1, Ordering::SeqCst);
             let door = {
                 let doors = doors.read();
                 if doors.is_empty() { None } else { Some(doors[(n + self.number) % doors.len()].clone()) }

@@ -75,6 +75,10 @@ async fn what_servers_agree_on_is_counted(ground: Ground) {
         b.common(CLASSES_RECORD).await.as_deref() == Some(NEW)
     })
     .await;
+    eventually("the time that it took is measured", async || {
+        measure(&b, "convoy_storage_version_consensus_seconds_count").await.is_some_and(|it| it >= 1.0)
+    })
+    .await;
     // A gate that closes.
     let spoilt = Key::new("/convoy/fences/core.configmaps");
     ground.store.commit(Txn::new().put(&spoilt, r#"{"format":99}"#.into())).await.unwrap();

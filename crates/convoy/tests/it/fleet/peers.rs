@@ -178,6 +178,7 @@ async fn put_member(ground: &Ground, offer: Offer, address: SocketAddr) {
         min_compatible: Release::v1(35),
         peer_address: Some(address.to_string()),
         protocol: PROTOCOL,
+        cluster: None,
         features: BTreeMap::new(),
         persisted: BTreeMap::new(),
         offer: Arc::new(offer),
@@ -227,7 +228,7 @@ async fn paths_queries_and_bodies_arrive_as_they_were_sent(ground: Ground) {
     let things = offer("example.com", "things", &["get", "list", "create"], "extra", &["get"]);
     let peer = FakePeer::join(&ground, things, Manner::Echo).await;
     let client = b.server.client();
-    let path = "/apis/example.com/v1/namespaces/default/things/a%2Fb?z=%2f&a=1&a=+&&empty=";
+    let path = "/apis/example.com/v1/namespaces/default/things/a%3Ab?z=%2f&a=1&a=+&&empty=";
     super::ground::eventually("it is known", async || {
         ask_with(&client, "GET", path, &[], Value::Null).await.0 == 200
     })

@@ -44,8 +44,7 @@ async fn an_upgrade_moves_with_the_last_vote_and_fails_no_write(ground: Ground) 
     let epoch = ships[0].storage_version(CLASSES_RECORD).await["epoch"].clone();
     for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
         let old = ships.remove(0);
-        load.only(&ships.iter().collect::<Vec<_>>());
-        // Requests on their way are finished.
+        load.turn_to(&ships.iter().collect::<Vec<_>>()).await;
         old.server.stop().await;
         ships.push(ground.launch(name, 36).await);
         load.only(&ships.iter().collect::<Vec<_>>());

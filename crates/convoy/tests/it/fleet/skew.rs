@@ -25,6 +25,7 @@ on_both_stores!(
     a_namespace_waits_for_the_newer_server,
     a_namespace_waits_for_the_older_server,
     a_namespace_waits_for_what_this_server_cannot_read,
+    a_namespace_waits_for_what_this_server_may_not_ask_another_for,
     who_has_nothing_to_do_keeps_nobody_from_working,
     servers_come_and_go,
 );
@@ -427,31 +428,60 @@ async fn a_namespace_waits(ground: Ground, worker: Worker) {
 async fn a_namespace_waits_for_what_this_server_cannot_read(ground: Ground) {
     let new =
         ground.launch_working("new", NEW, WORK, &["--runtime-config=certificates.k8s.io/v1beta1=true"]).await;
-    let key = |space: &str| Key::new(format!("/registry/podcertificaterequests/{space}/one"));
-    for space in ["strange", "given-up", "fine"] {
+    let key = Key::new("/registry/podcertificaterequests/strange/one");
+    for space in ["strange", "fine"] {
         make_namespace(&new, space).await;
         let stored = json!({"apiVersion": "certificates.k8s.io/v1alpha1", "kind": "PodCertificateRequest",
             "metadata": {"name": "one", "namespace": space, "uid": space}, "spec": {}});
         if space != "fine" {
-            ground.store.commit(Txn::new().put(&key(space), stored.to_string().into())).await.unwrap();
+            ground.store.commit(Txn::new().put(&key, stored.to_string().into())).await.unwrap();
         }
+    }
+    // Nobody is told that less is there: so nobody can tell what else is, and nothing lets the namespace go without it.
+    let abandon = json!({"metadata": {"annotations": {"convoy.dev/abandon-unserved-content": "true"}}});
+    new.expect(200, "PATCH", "/api/v1/namespaces/strange", abandon).await;
+    for space in ["strange", "fine"] {
         delete_namespace(&new, space).await;
     }
-    for space in ["strange", "given-up"] {
-        eventually("what is left is named", async || {
-            let found = namespace(&new, space).await.expect("it must stay");
-            let told = "keys that this server cannot read: 1 under /registry/podcertificaterequests/";
-            trouble(&found, "NamespaceContentRemaining").is_some_and(|it| it.contains(told))
-        })
-        .await;
-    }
+    eventually("what is left is named", async || {
+        let found = namespace(&new, "strange").await.expect("it must stay");
+        let told = "unable to decode 1 of them; the first is /registry/podcertificaterequests/strange/one";
+        trouble(&found, "NamespaceDeletionContentFailure").is_some_and(|it| it.contains(told))
+    })
+    .await;
     namespace_goes(&ground, &new, "fine").await;
-    ground.store.commit(Txn::new().delete(&key("strange"))).await.unwrap();
+    ground.store.commit(Txn::new().delete(&key)).await.unwrap();
     namespace_goes(&ground, &new, "strange").await;
+}
+
+/// The server that works hands no requests on. What only the other one has is named together with that server and with
+/// what is missing, and nothing that anybody can say here leaves it behind.
+async fn a_namespace_waits_for_what_this_server_may_not_ask_another_for(ground: Ground) {
+    let off = "--feature-gates=UnknownVersionInteroperabilityProxy=false";
+    let without = "--runtime-config=batch/v1=false";
+    let works = ground.launch_working("works", NEW, WORK, &[without, off]).await;
+    let other = ground.launch_working("other", NEW, REST, &[]).await;
+    make_namespace(&other, "full").await;
+    REMOVED.make(&other, "full", "it", &[]).await;
     let abandon = json!({"metadata": {"annotations": {"convoy.dev/abandon-unserved-content": "true"}}});
-    new.expect(200, "PATCH", "/api/v1/namespaces/given-up", abandon).await;
-    eventually("it goes without", async || namespace(&new, "given-up").await.is_none()).await;
-    assert_eq!(keys_of(&ground, "given-up").await, [key("given-up").as_str()]);
+    other.expect(200, "PATCH", "/api/v1/namespaces/full", abandon).await;
+    delete_namespace(&other, "full").await;
+    let identity = other.server.status().server.unwrap().identity;
+    let told = [
+        format!("keys that {identity} serves and this server does not: 1 under /registry/jobs/"),
+        "switch the feature gate UnknownVersionInteroperabilityProxy on for this one".to_owned(),
+    ];
+    eventually("what is missing is named", async || {
+        let found = namespace(&works, "full").await.expect("it must stay");
+        let trouble = trouble(&found, "NamespaceContentRemaining").unwrap_or_default();
+        assert!(!trouble.contains("no server serves") && !trouble.contains("annotate"), "{trouble}");
+        told.iter().all(|it| trouble.contains(it))
+    })
+    .await;
+    assert_eq!(keys_of(&ground, "full").await, ["/registry/jobs/full/it"]);
+    let path = format!("{}/it", REMOVED.path("full"));
+    other.expect(200, "DELETE", &path, json!({"propagationPolicy": "Background"})).await;
+    namespace_goes(&ground, &works, "full").await;
 }
 
 /// The first server holds no Lease that would keep the second from working.

@@ -17,9 +17,79 @@ on_both_stores!(
     a_server_that_cannot_read_what_is_stored_stays_out,
     a_server_that_cannot_read_what_is_written_stays_out,
     a_member_that_can_no_longer_read_what_is_written_leaves_and_stays_up,
+    what_a_member_cannot_decode_is_read_by_another,
+    what_a_member_learns_it_cannot_decode_is_read_by_another,
     a_resource_that_is_never_reported_holds_back_no_record,
-    what_servers_do_past_the_api_is_recorded
+    what_servers_do_past_the_api_is_recorded,
+    what_is_built_into_another_release_cannot_be_defined,
+    a_definition_of_what_became_built_in_stands_in_the_way,
 );
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const DEFINED: &str = "deviceclasses.resource.k8s.io";
+
+/// What 1.34 and later have built in, as a user of an older release might define it.
+fn defined() -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": DEFINED, "uid": "d1", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["customresourcecleanup.apiextensions.k8s.io"],
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}},
+        "spec": {"group": "resource.k8s.io", "scope": "Cluster", "conversion": {"strategy": "None"},
+            "names": {"plural": "deviceclasses", "singular": "deviceclass", "kind": "DeviceClass",
+                "listKind": "DeviceClassList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+        "status": {"storedVersions": ["v1"], "conditions": [], "acceptedNames": {"plural": "", "kind": ""}}})
+}
+
+async fn what_is_built_into_another_release_cannot_be_defined(ground: Ground) {
+    let old = ground.launch("old", 33).await;
+    let mut definition = defined();
+    definition.as_object_mut().unwrap().remove("status");
+    let refused = old.expect(422, "POST", DEFINITIONS, definition.clone()).await;
+    assert_eq!(refused["reason"], "Invalid");
+    let told = "deviceclasses.resource.k8s.io is a built-in resource of Kubernetes and cannot be defined";
+    assert!(refused["message"].as_str().unwrap().contains(told), "{refused}");
+    // Nothing is left that could keep a newer release out.
+    let new = ground.launch("new", 36).await;
+    new.expect(201, "POST", CLASSES, class("x")).await;
+    new.expect(422, "POST", DEFINITIONS, definition).await;
+}
+
+/// Made before it was refused: the newer release does not become ready, names it, and joins when it is gone.
+async fn a_definition_of_what_became_built_in_stands_in_the_way(ground: Ground) {
+    let key = Key::new(format!("/registry/apiextensions.k8s.io/customresourcedefinitions/{DEFINED}"));
+    ground.store.commit(Txn::new().put(&key, defined().to_string().into())).await.unwrap();
+    let old = ground.launch("old", 33).await;
+    eventually("it is Established", async || {
+        let found = old.get(&format!("{DEFINITIONS}/{DEFINED}")).await;
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|it| it["type"] == "Established" && it["status"] == "True")
+    })
+    .await;
+    old.expect(201, "POST", CLASSES, class("x")).await;
+    let refused = ground.try_launch("new", 36, &[]).await.err().unwrap();
+    let told =
+        "the CustomResourceDefinition deviceclasses.resource.k8s.io stands in the way: release 1.36 has";
+    assert!(refused.contains(told), "{refused}");
+    let starting = super::ground::Starting::launch(ground.store.clone(), "new", 36, &[]).await;
+    eventually("it says so", async || starting.health().await.contains(told)).await;
+    assert_eq!(starting.ask("GET", "/livez", Value::Null).await.0, 200);
+    // The older one is not disturbed by it.
+    old.expect(201, "POST", CLASSES, class("y")).await;
+    assert_eq!(old.common(CLASSES_RECORD).await.as_deref(), Some(NEW));
+    // The way across: save, delete, upgrade, create.
+    let saved = old.get(CLASSES).await;
+    old.expect(200, "DELETE", &format!("{DEFINITIONS}/{DEFINED}"), Value::Null).await;
+    eventually("it joins and reports", async || starting.health().await == "ok").await;
+    for object in saved["items"].as_array().unwrap() {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let (code, answer) = starting.ask("POST", CLASSES, class(name)).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    assert_eq!(ground.stored_version("/registry/deviceclasses/x").await.as_deref(), Some(NEW));
+}
 
 async fn a_server_that_cannot_read_what_is_stored_stays_out(ground: Ground) {
     let new = ground.launch("new", 36).await;
@@ -71,6 +141,60 @@ async fn a_server_that_cannot_read_what_is_written_stays_out(ground: Ground) {
     // With the others gone, nothing stands in its way: nothing was stored.
     new.server.stop().await;
     ground.launch_with("old", 33, &[BETAS]).await;
+}
+
+/// A server that hears of such a value only while it reads, because its watch is behind, hands the read on all the same.
+async fn what_a_member_learns_it_cannot_decode_is_read_by_another(ground: Ground) {
+    const OF_OLD: &str = "/apis/resource.k8s.io/v1beta1/deviceclasses";
+    let flags = [BETAS, "--allow-undecodable=deviceclasses.resource.k8s.io/v1"];
+    let old = ground.launch_reachable("old", 33, &flags).await;
+    let _new = ground.launch_reachable("new", 36, &[BETAS]).await;
+    eventually("it knows who decodes", async || old.server.status().members.len() == 2).await;
+    old.faults.delay(Duration::from_millis(300));
+    for n in 0..3 {
+        let name = format!("planted-{n}");
+        let planted =
+            json!({"apiVersion": NEW, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {}});
+        let key = Key::new(format!("/registry/deviceclasses/{name}"));
+        ground.store.commit(Txn::new().put(&key, planted.to_string().into())).await.unwrap();
+        let (code, list) = old.ask("GET", OF_OLD, Value::Null).await;
+        assert_eq!(code, 200, "{list}");
+        assert_eq!(list["items"].as_array().unwrap().len(), n + 1, "{list}");
+    }
+}
+
+/// A list without what this server cannot decode would be less than there is: another member answers, or nobody does.
+async fn what_a_member_cannot_decode_is_read_by_another(ground: Ground) {
+    const OF_OLD: &str = "/apis/resource.k8s.io/v1beta1/deviceclasses";
+    let flags = [BETAS, "--allow-undecodable=deviceclasses.resource.k8s.io/v1"];
+    let old = ground.launch_reachable("old", 33, &flags).await;
+    let new = ground.launch_reachable("new", 36, &[BETAS]).await;
+    let readable = json!({"apiVersion": "resource.k8s.io/v1beta1", "kind": "DeviceClass", "metadata": {"name": "readable"},
+        "spec": {}});
+    old.expect(201, "POST", OF_OLD, readable).await;
+    let planted =
+        json!({"apiVersion": NEW, "kind": "DeviceClass", "metadata": {"name": "planted"}, "spec": {}});
+    let key = Key::new("/registry/deviceclasses/planted");
+    ground.store.commit(Txn::new().put(&key, planted.to_string().into())).await.unwrap();
+    eventually("both are listed", async || {
+        let (code, list) = old.ask("GET", OF_OLD, Value::Null).await;
+        // A moment before this server has heard of it, it is not there for it.
+        assert_eq!(code, 200, "{list}");
+        list["items"].as_array().unwrap().len() == 2
+    })
+    .await;
+    let found = old.get(&format!("{OF_OLD}/planted")).await;
+    assert_eq!(
+        (&found["apiVersion"], &found["metadata"]["name"]),
+        (&json!("resource.k8s.io/v1beta1"), &json!("planted"))
+    );
+    assert_eq!(new.get(OF_OLD).await["items"].as_array().unwrap().len(), 2);
+    // What it can decode it answers itself, also when nobody else does.
+    new.server.stop().await;
+    eventually("nobody else decodes it", async || old.ask("GET", OF_OLD, Value::Null).await.0 == 500).await;
+    let (_, refused) = old.ask("GET", OF_OLD, Value::Null).await;
+    assert!(refused["message"].as_str().unwrap().contains(key.as_str()), "{refused}");
+    assert_eq!(old.get(&format!("{OF_OLD}/readable")).await["metadata"]["name"], "readable");
 }
 
 /// `Order::Withdraw`: a record that somebody has damaged names a version that a member cannot read. It leaves, says why,

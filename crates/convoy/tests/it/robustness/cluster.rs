@@ -19,6 +19,10 @@ use super::{
 /// The controllers of servers here: those that migrate, and nobody else who would write our objects.
 pub const MIGRATION: &str = "storage-version-gc,storage-version-migrator,storage-version-trigger";
 
+/// The same, and those that remove what has lost its owner or its namespace.
+pub const REMOVAL: &str =
+    "garbage-collector,namespace,storage-version-gc,storage-version-migrator,storage-version-trigger";
+
 /// The server that lacks a resource which the others have.
 pub const WITHOUT_JOBS: usize = 2;
 
@@ -33,8 +37,8 @@ pub enum Cluster {
 }
 
 impl Cluster {
-    pub async fn processes() -> Result<Self> {
-        Ok(Self::Processes(Box::new(Processes::start().await?)))
+    pub async fn processes(controllers: &'static str) -> Result<Self> {
+        Ok(Self::Processes(Box::new(Processes::start(controllers).await?)))
     }
 
     pub async fn control_plane() -> Result<Self> {
@@ -47,7 +51,12 @@ impl Cluster {
     }
 
     pub async fn seams(ground: Ground, fence: Fence) -> Result<Self> {
-        Ok(Self::Seams(Box::new(Seams::start(ground, fence).await?)))
+        Ok(Self::Seams(Box::new(Seams::start(ground, fence, MIGRATION).await?)))
+    }
+
+    /// Servers in this process whose controllers remove what has lost its reason to be.
+    pub async fn removing_seams(ground: Ground, fence: Fence) -> Result<Self> {
+        Ok(Self::Seams(Box::new(Seams::start(ground, fence, REMOVAL).await?)))
     }
 
     pub fn kinds(&self) -> &'static [Kind] {

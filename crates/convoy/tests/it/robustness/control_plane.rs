@@ -4,7 +4,6 @@
 
 use std::{
     fs::File,
-    net::TcpListener,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
@@ -176,7 +175,7 @@ impl ControlPlane {
             compaction_interval: None,
             ..store_embedded::Options::new(SystemClock::shared())
         };
-        let store = EmbeddedStore::open(&self.place.home.path().join("data"), options)?;
+        let store = EmbeddedStore::open_or_make(&self.place.home.path().join("data"), options)?;
         self.store = Some(store.clone());
         Ok(SharedStore::new(store))
     }
@@ -282,11 +281,5 @@ impl Place {
 
 /// A port with as many free ones after it as there are servers.
 fn free_port() -> Result<u16> {
-    for _ in 0..100 {
-        let base = rand::random_range(20_000..30_000_u16);
-        if (base..).take(SERVERS + 1).all(|it| TcpListener::bind(("127.0.0.1", it)).is_ok()) {
-            return Ok(base);
-        }
-    }
-    bail!("no free ports")
+    testkit::free_port_with(u16::try_from(SERVERS)?)
 }

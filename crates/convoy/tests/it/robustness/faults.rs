@@ -29,6 +29,10 @@ pub enum Fault {
     ClockSet(usize, i64),
     /// It was away for so many seconds, by its own clock.
     ClockLeap(usize, u64),
+    /// Its machine is suspended: it does nothing, and its clock stands still.
+    Suspend(usize),
+    /// What it asks of the store arrives, and the answers are held back.
+    AnswersHeld(usize),
     /// Connections of clients are cut at moments that follow from this seed.
     CutClients(u64),
     /// The storage version of the custom resource becomes this one.
@@ -37,6 +41,8 @@ pub enum Fault {
     LeaderKilled,
     /// It is stopped in its tracks.
     LeaderAsleep,
+    /// One member of etcd is, whoever leads.
+    MemberAsleep(usize),
     /// Each sync of the disk takes so many milliseconds longer.
     SlowDisk(u64),
     /// There is no space left; at its end there is, and all servers are started again.
@@ -58,10 +64,13 @@ pub enum Kind {
     SlowStore,
     ClockSet,
     ClockLeap,
+    Suspend,
+    AnswersHeld,
     CutClients,
     Flip,
     LeaderKilled,
     LeaderAsleep,
+    MemberAsleep,
     SlowDisk,
     FullDisk,
     LeasesEnd,
@@ -191,10 +200,15 @@ impl Kind {
             | Kind::AnswersLost
             | Kind::SlowStore
             | Kind::ClockSet
-            | Kind::ClockLeap => Lane::Servers,
-            Kind::CutClients | Kind::Flip | Kind::LeaderKilled | Kind::LeaderAsleep | Kind::SlowDisk => {
-                Lane::Around
-            }
+            | Kind::ClockLeap
+            | Kind::Suspend
+            | Kind::AnswersHeld => Lane::Servers,
+            Kind::CutClients
+            | Kind::Flip
+            | Kind::LeaderKilled
+            | Kind::LeaderAsleep
+            | Kind::MemberAsleep
+            | Kind::SlowDisk => Lane::Around,
             Kind::FullDisk | Kind::LeasesEnd => Lane::Alone,
         }
     }
@@ -216,10 +230,13 @@ impl Kind {
                 (Fault::ClockSet(server, seconds), 0..1)
             }
             Kind::ClockLeap => (Fault::ClockLeap(server, random.random_range(5..600)), 0..1),
+            Kind::Suspend => (Fault::Suspend(server), 500..5_000),
+            Kind::AnswersHeld => (Fault::AnswersHeld(server), 50..3_000),
             Kind::CutClients => (Fault::CutClients(random.random()), 500..4_000),
             Kind::Flip => (Fault::Flip(["v1", "v2", "v3"][random.random_range(0..3)]), 0..1),
             Kind::LeaderKilled => (Fault::LeaderKilled, 200..3_000),
             Kind::LeaderAsleep => (Fault::LeaderAsleep, 200..4_000),
+            Kind::MemberAsleep => (Fault::MemberAsleep(server), 200..6_000),
             Kind::SlowDisk => (Fault::SlowDisk(random.random_range(5..300)), 500..4_000),
             Kind::FullDisk => (Fault::FullDisk, 100..1_000),
             Kind::LeasesEnd => (Fault::LeasesEnd(random.random_range(5..600)), 0..1),
@@ -242,12 +259,15 @@ impl Fault {
             | Fault::AnswersLost(n)
             | Fault::SlowStore(n, _)
             | Fault::ClockSet(n, _)
-            | Fault::ClockLeap(n, _) => Some(*n),
+            | Fault::ClockLeap(n, _)
+            | Fault::Suspend(n)
+            | Fault::AnswersHeld(n) => Some(*n),
             Fault::Rollout(_)
             | Fault::CutClients(_)
             | Fault::Flip(_)
             | Fault::LeaderKilled
             | Fault::LeaderAsleep
+            | Fault::MemberAsleep(_)
             | Fault::SlowDisk(_)
             | Fault::FullDisk
             | Fault::LeasesEnd(_) => None,
@@ -267,10 +287,13 @@ impl Fault {
             Fault::SlowStore(..) => "slow store",
             Fault::ClockSet(..) => "clock set",
             Fault::ClockLeap(..) => "clock leap",
+            Fault::Suspend(_) => "suspended",
+            Fault::AnswersHeld(_) => "answers held back",
             Fault::CutClients(_) => "clients cut",
             Fault::Flip(_) => "flip",
             Fault::LeaderKilled => "leader killed",
             Fault::LeaderAsleep => "leader asleep",
+            Fault::MemberAsleep(_) => "member asleep",
             Fault::SlowDisk(_) => "slow disk",
             Fault::FullDisk => "full disk",
             Fault::LeasesEnd(_) => "leases end",

@@ -1,4 +1,4 @@
-//! Everything that was seen, judged: G1, G3, G4, G5 and linearizability by the store's own history, G2 by what clients
+//! Everything that was seen, judged: G1, G3, G4, G5, G12 and linearizability by the store's own history, G2 by what clients
 //! were told. What is stored is read from the store itself, never through a server.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use testkit::history::{
     encoding::Encodings,
     linearizable::{self, Stored, Verdict},
     migration::Migrations,
+    removal::{Counts as RemovalCounts, Fact, Removals},
     routing::Routing,
     watch::{self, Kind as EventKind, Log, Step, Written},
 };
@@ -24,6 +25,7 @@ pub struct Judge {
     encodings: Encodings,
     migrations: Migrations,
     routing: Routing,
+    removals: Removals,
     /// All that is stored of our kinds, by number of the kind and name: revision and value.
     held: BTreeMap<(usize, String), (u64, String)>,
     seen: Revision,
@@ -42,6 +44,7 @@ pub struct Counts {
     pub n_moves: u64,
     pub n_succeeded: u64,
     pub n_lists: u64,
+    pub removals: RemovalCounts,
 }
 
 /// What the store went through since the last look.
@@ -59,10 +62,23 @@ impl Judge {
             encodings: Encodings::new("/registry/storageversions/", prefixes.clone()),
             migrations: Migrations::new(prefixes),
             routing: Routing::new(["batch", "v1", "jobs"]),
+            removals: Removals::new(),
             held: BTreeMap::new(),
             seen: Revision::ZERO,
             counts: Counts::default(),
         }
+    }
+
+    /// What people asked for and were told, as far as removals go.
+    pub fn note(&mut self, facts: Vec<Fact>) {
+        facts.into_iter().for_each(|it| self.removals.note(it));
+    }
+
+    /// Whether the store is at rest: nothing is on its way out. Says what is, if it is not.
+    pub fn unsettled(&self, stretch: &Stretch) -> Vec<String> {
+        let mut removals = self.removals.clone();
+        see_each(&stretch.changes, |revision, pairs| removals.see(revision, pairs));
+        removals.unsettled()
     }
 
     /// Reads what the store went through, at least up to a revision at which an object was written.
@@ -92,6 +108,9 @@ impl Judge {
         ensure!(encodings.is_empty(), "G1: {} puts: {encodings:#?}", self.encodings.faults.len());
         let migrations: Vec<&String> = self.migrations.faults.iter().take(10).collect();
         ensure!(migrations.is_empty(), "G5: {migrations:#?}");
+        let removals: Vec<String> = self.removals.judge().iter().map(ToString::to_string).collect();
+        self.counts.removals = self.removals.counts.clone();
+        ensure!(removals.is_empty(), "G12: {}: {:#?}", removals.len(), &removals[..removals.len().min(20)]);
         let faults: Vec<&String> = books.faults.iter().take(10).collect();
         ensure!(faults.is_empty(), "{} answers: {faults:#?}", books.faults.len());
         let is_wrong = |it: &&Denial| self.routing.was_offered(it.from, it.to);
@@ -111,15 +130,14 @@ impl Judge {
     /// G1, G5, and who offered what.
     fn see(&mut self, changes: &[Event]) {
         self.counts.n_changes += changes.len();
-        for together in changes.chunk_by(|a, b| a.revision() == b.revision()) {
-            let revision = together[0].revision().get();
-            let pairs: Vec<(&str, Option<&[u8]>)> = together.iter().map(pair).collect();
-            for (key, value) in &pairs {
+        see_each(changes, |revision, pairs| {
+            for (key, value) in pairs {
                 self.encodings.see(revision, key, *value);
             }
-            self.migrations.see(revision, &pairs);
-            self.routing.see(revision, &pairs);
-        }
+            self.migrations.see(revision, pairs);
+            self.routing.see(revision, pairs);
+            self.removals.see(revision, pairs);
+        });
     }
 
     /// G3, and each object by itself.
@@ -260,6 +278,14 @@ fn cut(log: &Log, goal: u64) -> Log {
         }
     }
     log
+}
+
+/// All changes, those of one revision together.
+fn see_each(changes: &[Event], mut see: impl FnMut(u64, &[(&str, Option<&[u8]>)])) {
+    for together in changes.chunk_by(|a, b| a.revision() == b.revision()) {
+        let pairs: Vec<(&str, Option<&[u8]>)> = together.iter().map(pair).collect();
+        see(together[0].revision().get(), &pairs);
+    }
 }
 
 fn pair(change: &Event) -> (&str, Option<&[u8]>) {

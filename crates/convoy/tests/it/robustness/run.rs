@@ -6,16 +6,19 @@ use std::{collections::BTreeMap, fmt::Write, path::PathBuf, sync::Arc, time::Dur
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
+use store::Store;
 use testkit::{history::watch::Object, tools};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
+    agent::Estate,
     clients::{CLASSES, Crowd, ROLLED, Traffic, USUAL},
     cluster::{Cluster, round_length},
     doors::Doors,
     faults::{self, Fault, Step, Turn},
     judge::{Counts, Judge, Stretch},
     ledger::{KINDS, Kind, Ledger, N_KINDS, read},
+    tenants::Tenants,
     watchers::Lookouts,
 };
 use crate::migration::widgets;
@@ -36,6 +39,8 @@ pub struct Run {
     n_faults: BTreeMap<&'static str, u64>,
     /// People who change things.
     people: JoinSet<()>,
+    /// What those noted who delete, force and make anew; nobody does in most runs.
+    estate: Option<Arc<Estate>>,
 }
 
 impl Run {
@@ -55,10 +60,24 @@ impl Run {
             journal: Vec::new(),
             n_faults: BTreeMap::new(),
             people: JoinSet::new(),
+            estate: None,
         };
         run.say(&format!("{name}: seed {seed}"));
         define(&run.cluster.doors()).await?;
         Ok(run)
+    }
+
+    /// From now on people delete, force and make anew: definitions, namespaces, owners.
+    pub async fn with_tenants(mut self) -> Result<Self> {
+        let estate = Estate::new(&self.ledger);
+        Tenants::settle_in(&estate, &self.cluster.doors()).await?;
+        self.estate = Some(estate);
+        Ok(self)
+    }
+
+    /// What can go wrong here.
+    pub fn kinds(&self) -> &'static [faults::Kind] {
+        self.cluster.kinds()
     }
 
     /// As long as was asked for, or one short round.
@@ -130,8 +149,10 @@ impl Run {
         self.say(&format!("{}: round {number}, seed {seed}", self.name));
         let crowd = Crowd::start(&self.ledger, &self.cluster, traffic, seed, number);
         let lookouts = Lookouts::start(&self.ledger, &self.cluster.doors(), seed);
+        let doors = self.cluster.doors();
+        let tenants = self.estate.as_ref().map(|it| Tenants::start(it, &doors, seed, number));
         let mut stretch = None;
-        let ended = self.live_through(number, steps, crowd, lookouts, &mut stretch).await;
+        let ended = self.live_through(number, steps, (crowd, lookouts, tenants), &mut stretch).await;
         if let Err(error) = ended {
             let kept = self.keep(seed, number, stretch.as_ref(), &format!("{error:#}"));
             let kept = kept.map_or_else(|it| format!("not kept: {it}"), |it| it.display().to_string());
@@ -148,8 +169,7 @@ impl Run {
         &mut self,
         number: usize,
         steps: Vec<Step>,
-        crowd: Crowd,
-        lookouts: Lookouts,
+        (crowd, lookouts, tenants): (Crowd, Lookouts, Option<Tenants>),
         stretch: &mut Option<Stretch>,
     ) -> Result<()> {
         let doors = self.cluster.doors();
@@ -157,6 +177,12 @@ impl Run {
         self.cluster.settle().await?;
         for n in 0..doors.len() {
             recovered(&doors, n).await?;
+        }
+        // What is judged comes first: it says why something does not end.
+        let mut unfinished = Vec::new();
+        if let Some(tenants) = tenants {
+            unfinished = tenants.stop().await;
+            unfinished.extend(self.rest().await.err().map(|it| format!("{it:#}")));
         }
         crowd.stop().await;
         let goal = self.last_objects(&doors, number).await?;
@@ -168,8 +194,26 @@ impl Run {
         let seen = self.judge.look(&store, until).await?;
         let seen = stretch.insert(seen);
         drop(store);
+        self.judge.note(self.estate.as_ref().map(|it| it.take()).unwrap_or_default());
         self.judge.judge(seen, &self.ledger.books.lock(), &logs, &goal)?;
+        ensure!(unfinished.is_empty(), "what was deleted does not end: {unfinished:#?}");
         self.cluster.go_on().await
+    }
+
+    /// Waits until nothing is on its way out any more, where the store can be asked past its servers.
+    async fn rest(&self) -> Result<()> {
+        let Some(store) = self.cluster.gauge().read().clone() else { return Ok(()) };
+        let deadline = Instant::now() + RECOVERY;
+        loop {
+            let now = store.current().await?.get();
+            let unsettled = self.judge.unsettled(&self.judge.look(&store, now).await?);
+            if unsettled.is_empty() {
+                return Ok(());
+            }
+            let some = &unsettled[..unsettled.len().min(10)];
+            ensure!(Instant::now() < deadline, "{} objects do not go: {some:#?}", unsettled.len());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     async fn disturb(&mut self, steps: Vec<Step>) -> Result<()> {

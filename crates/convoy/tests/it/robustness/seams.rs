@@ -15,11 +15,11 @@ use testkit::{
 
 use super::{
     clocks::MovedClock,
-    cluster::{Gauge, MIGRATION, WITHOUT_JOBS},
+    cluster::{Gauge, WITHOUT_JOBS},
     doors::{Doors, Key},
     faults::{Fault, Kind, SERVERS},
     trio::Trio,
-    unfenced::Unfenced,
+    unfenced::{Forgets, Unfenced},
 };
 
 /// Longer than a server takes to start on a busy machine.
@@ -33,6 +33,7 @@ pub struct Seams {
     ground: Ground,
     pub gauge: Gauge,
     fence: Fence,
+    controllers: &'static str,
     home: TempDir,
 }
 
@@ -41,6 +42,8 @@ pub struct Seams {
 pub enum Fence {
     Kept,
     Removed,
+    /// They do, but removals and creates do not require what justifies them.
+    WithoutGrounds,
 }
 
 /// Where everything is kept.
@@ -67,6 +70,7 @@ const ON_EMBEDDED: &[Kind] = &[
     Kind::SlowStore,
     Kind::ClockSet,
     Kind::ClockLeap,
+    Kind::Suspend,
     Kind::CutClients,
     Kind::Flip,
     Kind::Flip,
@@ -88,11 +92,13 @@ const ON_ETCD: &[Kind] = &[
     Kind::SlowStore,
     Kind::ClockSet,
     Kind::ClockLeap,
+    Kind::Suspend,
     Kind::CutClients,
     Kind::Flip,
     Kind::Flip,
     Kind::LeaderKilled,
     Kind::LeaderAsleep,
+    Kind::MemberAsleep,
 ];
 
 impl Ground {
@@ -123,7 +129,7 @@ fn open(folder: &TempDir, disk: &DiskFaults, clock: &Arc<MovedClock>) -> Result<
 }
 
 impl Seams {
-    pub async fn start(ground: Ground, fence: Fence) -> Result<Self> {
+    pub async fn start(ground: Ground, fence: Fence, controllers: &'static str) -> Result<Self> {
         let home = tempfile::tempdir()?;
         let tokens = format!("{ADMIN_TOKEN},admin,1,\"system:masters\"\n{USER_TOKEN},user,2\n");
         std::fs::write(home.path().join("tokens.csv"), tokens)?;
@@ -132,7 +138,8 @@ impl Seams {
         // Nobody goes through doors before they lead somewhere.
         let doors = Arc::new(Doors::open(&[], Vec::new(), Key::Token).await?);
         let ships = (0..SERVERS).map(|_| None).collect();
-        let mut seams = Self { ships, minors: [34; SERVERS], clocks, doors, ground, gauge, fence, home };
+        let minors = [34; SERVERS];
+        let mut seams = Self { ships, minors, clocks, doors, ground, gauge, fence, controllers, home };
         for n in 0..SERVERS {
             seams.launch(n).await?;
         }
@@ -162,6 +169,10 @@ impl Seams {
             Fault::SlowStore(n, millis) => self.faults(*n)?.delay(Duration::from_millis(*millis)),
             Fault::ClockSet(n, seconds) => self.clocks[*n].set(*seconds),
             Fault::ClockLeap(n, seconds) => self.clocks[*n].leap(*seconds),
+            Fault::Suspend(n) => {
+                self.clocks[*n].stop();
+                self.faults(*n)?.pause();
+            }
             around => self.begin_around(around).await?,
         }
         Ok(())
@@ -171,6 +182,7 @@ impl Seams {
         match (&mut self.ground, fault) {
             (Ground::Etcd(trio), Fault::LeaderKilled) => trio.kill_leader().await?,
             (Ground::Etcd(trio), Fault::LeaderAsleep) => trio.pause_leader().await?,
+            (Ground::Etcd(trio), Fault::MemberAsleep(n)) => trio.pause(*n)?,
             (Ground::Embedded { disk, .. }, Fault::SlowDisk(millis)) => {
                 disk.slow(Duration::from_millis(*millis));
             }
@@ -187,10 +199,14 @@ impl Seams {
             Fault::Sleep(n) | Fault::SleepInCommit(n) => self.faults(*n)?.resume(),
             Fault::CutOff(n) | Fault::AnswersLost(n) => self.faults(*n)?.heal(),
             Fault::SlowStore(n, _) => self.faults(*n)?.delay(Duration::ZERO),
+            Fault::Suspend(n) => {
+                self.clocks[*n].go_on();
+                self.faults(*n)?.resume();
+            }
             Fault::FullDisk => self.after_a_full_disk().await?,
             around => match (&mut self.ground, around) {
                 (Ground::Etcd(trio), Fault::LeaderKilled) => trio.restart().await?,
-                (Ground::Etcd(trio), Fault::LeaderAsleep) => trio.resume()?,
+                (Ground::Etcd(trio), Fault::LeaderAsleep | Fault::MemberAsleep(_)) => trio.resume()?,
                 (Ground::Embedded { disk, .. }, Fault::SlowDisk(_)) => disk.slow(Duration::ZERO),
                 (_, other) => bail!("servers in this process know no end of {other:?}"),
             },
@@ -247,7 +263,10 @@ impl Seams {
         let clock: SharedClock = Arc::<MovedClock>::clone(&self.clocks[n]);
         let store = match self.fence {
             Fence::Kept => self.store()?,
-            Fence::Removed => SharedStore::new(Unfenced(self.store()?)),
+            Fence::Removed => SharedStore::new(Unfenced { store: self.store()?, forgets: Forgets::Fence }),
+            Fence::WithoutGrounds => {
+                SharedStore::new(Unfenced { store: self.store()?, forgets: Forgets::Grounds })
+            }
         };
         let (store, faults) = FaultStore::new(store, Arc::clone(&clock));
         let mut flags = vec![
@@ -262,7 +281,7 @@ impl Seams {
             keep: Keep::Shared(SharedStore::new(store)),
             name: format!("server-{n}"),
             release: Release::v1(self.minors[n]),
-            controllers: MIGRATION.to_owned(),
+            controllers: self.controllers.to_owned(),
             listen: Some(([127, 0, 0, 1], 0).into()),
             cert_dir: Some(self.home.path().join("certs")),
             flags,
@@ -291,11 +310,12 @@ async fn a_full_disk_stops_writes_until_the_store_is_opened_anew() -> Result<()>
     store.commit(put("kept")).await?;
     disk.fill();
     assert!(store.commit(put("lost")).await.is_err());
+    assert_eq!(store.get(&Key::new("/k")).await?.context("it was acknowledged")?.value, "kept");
     disk.free();
-    assert!(store.commit(put("refused")).await.is_err());
+    store.commit(put("taken")).await?;
     store.close().await;
     let store = open(&folder, &disk, &clock)?;
-    assert_eq!(store.get(&Key::new("/k")).await?.context("it was acknowledged")?.value, "kept");
+    assert_eq!(store.get(&Key::new("/k")).await?.context("it was acknowledged")?.value, "taken");
     store.commit(put("new")).await?;
     Ok(())
 }

@@ -43,6 +43,11 @@ impl Trio {
         self.members[leader].pause()
     }
 
+    pub fn pause(&mut self, member: usize) -> Result<()> {
+        self.away = Some(member);
+        self.members[member].pause()
+    }
+
     pub async fn restart(&mut self) -> Result<()> {
         match self.away.take() {
             Some(n) => self.members[n].restart().await,

@@ -10,11 +10,11 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
-    api::{ListParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use testkit::etcd::{self, Etcd};
 
-use super::{Up, config};
+use super::{Up, config, port};
 use crate::fixture::BINARY;
 
 /// A client that does not try again by itself: what servers say is what is looked at.
@@ -55,7 +55,7 @@ async fn servers_whose_store_went_back_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let mut etcd = Etcd::start().await.unwrap();
-    let _up = Up::start(&data, 29_043, &["--servers", "2", "--etcd-servers", &etcd.url()]);
+    let _up = Up::start(&data, port(), &["--servers", "2", "--etcd-servers", &etcd.url()]);
     let servers = [client(&data, "convoy-0").await, client(&data, "convoy-1").await];
     let maps = |at: usize| -> Api<ConfigMap> { Api::namespaced(servers[at].clone(), "default") };
     for n in 0..50 {
@@ -80,14 +80,15 @@ async fn servers_whose_store_went_back_are_replaced() {
     assert!(maps(1).get_opt("new").await.unwrap().is_some());
 }
 
-/// The disk takes no more, here because the process may not make a file larger.
+/// The disk takes no more, here because the process may not make a file larger: everything can be read and removed, and
+/// writes go on when there is space.
 #[tokio::test]
-async fn a_disk_that_takes_no_writes_makes_every_server_unready_and_reads_go_on() {
+async fn a_full_disk_takes_removals_and_writes_go_on_when_there_is_space() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let mut command = Command::new("sh");
     // The signal is ignored, so that writes fail as on a full disk.
-    command.args(["-c", "trap '' XFSZ; ulimit -f 8192; exec \"$@\"", "sh", BINARY, "up", "--servers=2"]);
+    command.args(["-c", "trap '' XFSZ; ulimit -S -f 8192; exec \"$@\"", "sh", BINARY, "up", "--servers=2"]);
     command.arg("--secure-port=29243").arg("--data-dir").arg(&data);
     let mut up = Up(command.stdout(Stdio::piped()).spawn().unwrap(), String::new());
     let mut lines = BufReader::new(up.0.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -105,13 +106,28 @@ async fn a_disk_that_takes_no_writes_makes_every_server_unready_and_reads_go_on(
         assert!(kept.len() < 500, "the limit has no effect");
     };
     assert!(!kept.is_empty(), "{refused}");
+    assert!(refused.contains("database space exceeded"), "{refused}");
+    // What was acknowledged is still there to read, through every server.
     for name in ["convoy-0", "convoy-1"] {
         let server = client(&data, name).await;
-        eventually(&format!("{name} is not ready"), async || health(&server).await.is_err()).await;
-        let why = health(&server).await.unwrap_err();
-        assert!(why.contains("[-]etcd"), "{why}");
+        let maps: Api<ConfigMap> = Api::namespaced(server, "default");
+        for name in &kept {
+            assert!(maps.get_opt(name).await.unwrap().is_some(), "{name}");
+        }
     }
-    // What was acknowledged is still there to read.
+    let gone = kept.remove(0);
+    maps.delete(&gone, &DeleteParams::default()).await.unwrap();
+    assert!(maps.get_opt(&gone).await.unwrap().is_none());
+    let refused = maps.create(&PostParams::default(), &map("more", 100_000)).await.unwrap_err();
+    assert!(refused.to_string().contains("database space exceeded"), "{refused}");
+
+    let pid = rustix::process::Pid::from_child(&up.0);
+    let limits = rustix::process::Rlimit { current: None, maximum: None };
+    rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, limits).unwrap();
+    eventually("writes go on", async || {
+        maps.create(&PostParams::default(), &map("more", 100_000)).await.is_ok()
+    })
+    .await;
     for name in &kept {
         assert!(maps.get_opt(name).await.unwrap().is_some(), "{name}");
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use store::{Key, Store, Txn};
 use testkit::etcd::{self, Etcd};
 
-use super::{Up, client, get, rollout, said};
+use super::{Up, client, get, port, rollout, said};
 use crate::fleet::ground::{CLASSES, Ground, class};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,7 +18,7 @@ async fn a_release_that_cannot_read_what_is_stored_is_refused() {
     let ground = Ground::shared_etcd(&etcd).await;
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let up = Up::start(&data, 28_743, &["--servers", "2", "--etcd-servers", &etcd.url()]);
+    let up = Up::start(&data, port(), &["--servers", "2", "--etcd-servers", &etcd.url()]);
     let far = json!({"apiVersion": "apps/v9", "kind": "Deployment", "metadata": {"name": "far", "namespace": "default"}});
     let key = Key::new("/registry/deployments/default/far");
     ground.store.commit(Txn::new().put(&key, far.to_string().into())).await.unwrap();
@@ -40,7 +40,7 @@ async fn a_release_that_cannot_read_what_is_stored_is_refused() {
 async fn what_an_older_release_does_not_serve_is_named_and_stays() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let up = Up::start(&data, 28_543, &["--servers", "2"]);
+    let up = Up::start(&data, port(), &["--servers", "2"]);
     let through = client(&data, "convoy").await;
     let request = http::Request::post(CLASSES).header("content-type", "application/json");
     let made = request.body(class("gpu").to_string().into_bytes()).unwrap();

@@ -47,6 +47,8 @@ pub struct Process {
     fence: Option<Fence>,
     /// The definition as it last saw it.
     definition: Option<custom::Definition>,
+    /// What is promised of puts, as it last saw it, and when that was written.
+    modes: (Guarantee, Option<Revision>),
     /// A change of records that it has decided on and not committed.
     pending: Option<(Task, Decided)>,
     /// An object that it has encoded and not committed. It may arrive after the process has died.
@@ -77,6 +79,8 @@ pub enum Step {
     Plan,
     /// What it decided on reaches the store.
     Commit,
+    /// The same, and it does not hear of it.
+    CommitUnheard,
     /// It encodes an object.
     Encode,
     /// It encodes the mark that a DELETE leaves.
@@ -87,6 +91,8 @@ pub enum Step {
     Notice,
     /// It sees the newest definition.
     Watch,
+    /// It sees what is promised of puts.
+    Hear,
     /// It leaves after its writes are drained.
     Leave,
     /// It dies.
@@ -94,16 +100,18 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Step; 11] = [
+    pub const ALL: [Step; 13] = [
         Step::Start,
         Step::Look,
         Step::Plan,
         Step::Commit,
+        Step::CommitUnheard,
         Step::Encode,
         Step::Mark,
         Step::Send,
         Step::Notice,
         Step::Watch,
+        Step::Hear,
         Step::Leave,
         Step::Crash,
     ];
@@ -113,7 +121,18 @@ impl Process {
     pub fn new(name: &str, build: Build) -> Self {
         let identity = Identity::new(name);
         let (phase, n_starts) = (Phase::Down, 0);
-        Self { identity, build, phase, n_starts, fence: None, definition: None, pending: None, put: None }
+        let modes = (Guarantee::Strict, None);
+        Self {
+            identity,
+            build,
+            phase,
+            n_starts,
+            fence: None,
+            definition: None,
+            modes,
+            pending: None,
+            put: None,
+        }
     }
 
     pub fn incarnation(&self, number: usize) -> Incarnation {
@@ -130,6 +149,7 @@ impl Process {
         if let Some(definition) = &self.definition {
             visit(definition.revision);
         }
+        self.modes.1.into_iter().for_each(&mut *visit);
         if let Some((_, decided)) = &self.pending {
             super::each_required(decided, visit);
         }
@@ -149,14 +169,15 @@ impl Process {
         }
         self.fence.as_ref().map(|it| (rank(it.modified), &it.record.entries)).hash(hasher);
         self.definition.as_ref().map(|it| (rank(it.revision), &it.storage)).hash(hasher);
+        (self.modes.0, self.modes.1.map(rank)).hash(hasher);
         if let Some((task, decided)) = &self.pending {
             task.hash(hasher);
             super::hash_decided(decided, hasher, rank);
         }
         if let Some(InFlight { encoding, is_mark }) = &self.put {
             (&encoding.version, is_mark).hash(hasher);
-            if let Some(Require::At(_, revision)) = &encoding.fence {
-                rank(*revision).hash(hasher);
+            if let Some(Require::At(key, revision)) = &encoding.fence {
+                (key, rank(*revision)).hash(hasher);
             }
         }
     }
@@ -176,7 +197,8 @@ impl World {
             Step::Start => process.phase == Phase::Down && process.put.is_none() && is_idle,
             Step::Look => process.phase == Phase::Up && is_idle,
             Step::Plan => is_member && is_idle && (!rules.is_custom || process.definition.is_some()),
-            Step::Commit => process.pending.is_some(),
+            Step::Commit | Step::CommitUnheard => process.pending.is_some(),
+            Step::Hear => is_member && process.modes != self.modes(),
             Step::Encode | Step::Mark => is_member && process.put.is_none() && self.own_encoding(n).is_some(),
             Step::Send => process.put.is_some(),
             Step::Notice => is_member,
@@ -199,7 +221,9 @@ impl World {
             Step::Plan => {
                 let _ = self.plan(rules, n);
             }
-            Step::Commit => self.commit_pending(rules, n)?,
+            Step::Commit => self.commit_pending(rules, n, true)?,
+            Step::CommitUnheard => self.commit_pending(rules, n, false)?,
+            Step::Hear => self.processes[n].modes = self.modes(),
             Step::Encode => self.encode(rules, n, false),
             Step::Mark => self.encode(rules, n, true),
             Step::Send => self.send(n)?,
@@ -226,6 +250,7 @@ impl World {
             min_compatible: Release::v1(35),
             peer_address: None,
             protocol: PROTOCOL,
+            cluster: None,
             features: [(FEATURE.to_owned(), is_on)].into(),
             // Custom resources are everybody's; only built-in ones are listed.
             persisted: match rules.is_custom {
@@ -258,6 +283,7 @@ impl World {
             members: &members,
             fences: &fences,
             unreadable: &unreadable,
+            defined: &[],
         };
         let how = member::join(&applicant).map_err(|it| it.to_string())?;
         self.processes[n].pending = match (&how, &fence) {
@@ -319,14 +345,14 @@ impl World {
         Ok(plan.waiting)
     }
 
-    fn commit_pending(&mut self, rules: &Rules, n: usize) -> Result<(), Violation> {
+    fn commit_pending(&mut self, rules: &Rules, n: usize, is_heard: bool) -> Result<(), Violation> {
         let Some((task, decided)) = self.processes[n].pending.take() else { return Ok(()) };
         let is_done = match task {
             Task::Join => self.commit(&decided.txn).is_ok(),
             Task::Clear | Task::Report => self.commit_fence(rules, &decided)?,
         };
-        // A process that has died meanwhile learns nothing of it.
-        if !is_done || self.processes[n].phase == Phase::Down {
+        // A process that has died meanwhile learns nothing of it, nor does one whose answer is lost.
+        if !is_done || !is_heard || self.processes[n].phase == Phase::Down {
             return Ok(());
         }
         match task {
@@ -341,11 +367,19 @@ impl World {
     fn own_encoding(&self, n: usize) -> Option<Encoding> {
         let process = &self.processes[n];
         let fence = process.fence.as_ref()?;
-        put::encoding(fence, &process.identity, &process.incarnation(n), Guarantee::Strict)
+        let (guarantee, changed) = process.modes;
+        let encoding = put::encoding(fence, &process.identity, &process.incarnation(n), guarantee)?;
+        // Where no fence is required, it is required that this is still so.
+        let modes = changed.map(|it| Require::At(keys::cluster(), it));
+        Some(Encoding { fence: encoding.fence.or(modes), ..encoding })
     }
 
     fn encode(&mut self, rules: &Rules, n: usize, is_mark: bool) {
         let Some(mut encoding) = self.own_encoding(n) else { return };
+        let is_loose = self.processes[n].modes.0 == Guarantee::Loose;
+        if is_loose && rules.fault == Some(Fault::LooseRequiresNothing) {
+            encoding.fence = None;
+        }
         if rules.fault == Some(Fault::NoFence) || is_mark && rules.fault == Some(Fault::MarksExempt) {
             encoding.fence = None;
         }

@@ -33,6 +33,37 @@ fn a_plain_definition_is_right() {
     check(|_| {}, &[]);
 }
 
+/// Of any release, whether this server has it or not, and our own.
+#[test]
+fn what_is_built_in_cannot_be_defined() {
+    for (plural, group) in [
+        ("deviceclasses", "resource.k8s.io"),
+        ("storageversions", "internal.apiserver.k8s.io"),
+        ("storagestates", "migration.k8s.io"),
+    ] {
+        let name = format!("{plural}.{group}");
+        let expect = format!(
+            "spec.names.plural: Forbidden: {name} is a built-in resource of Kubernetes and cannot be defined"
+        );
+        check(
+            |it| {
+                it["metadata"] = json!({"name": name, "annotations": {APPROVAL: "https://github.com/x"}});
+                it["spec"]["group"] = json!(group);
+                it["spec"]["names"]["plural"] = json!(plural);
+            },
+            &[&expect],
+        );
+    }
+    // The same name in another group, and another name in the same group, are anybody's.
+    check(
+        |it| {
+            it["metadata"] = json!({"name": "deviceclasses.a.example"});
+            it["spec"]["names"]["plural"] = json!("deviceclasses");
+        },
+        &[],
+    );
+}
+
 #[test]
 fn names_and_groups_are_checked() {
     check(

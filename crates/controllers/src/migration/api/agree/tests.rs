@@ -45,6 +45,7 @@ fn told(facts: Facts) -> String {
     match decide(&GroupResource::from("widgets.example.com"), facts) {
         Standing::Agreed { version, .. } => version,
         Standing::Apart(why) => format!("apart: {why}"),
+        Standing::Following(why) => format!("following: {why}"),
         Standing::Silent(why) => format!("silent: {why}"),
         Standing::Absent => "absent".to_owned(),
     }
@@ -91,6 +92,10 @@ fn agreement_takes_everybody() {
     for (endpoints, expect) in cases {
         assert_eq!(told(facts(endpoints)), expect, "{endpoints}");
     }
+    let both = offer(hash("v1").into_iter().chain(hash("v2")).collect());
+    let changing = told(Facts { endpoints: vec![("a".to_owned(), Ok(Some(both)))], ..facts("v1") });
+    let says = "silent: the API server a changes how it writes widgets.example.com: it says ";
+    assert!(changing.starts_with(says), "{changing}");
     let nobody = Facts { endpoints: Vec::new(), ..facts("v1") };
     assert_eq!(told(nobody), "silent: there is no API server to ask");
 }
@@ -108,7 +113,7 @@ fn the_definition_and_the_storage_version_count() {
         (with("-", definition("v3", &["v3"]), None), "example.com/v3"),
         (
             with("v1", definition("v2", &["v1", "v2"]), None),
-            "apart: the API server a writes widgets.example.com in example.com/v1, and not yet in example.com/v2",
+            "following: the API server a writes widgets.example.com in example.com/v1, and not yet in example.com/v2",
         ),
         (with("-", None, storage(Some("example.com/v1"), "1")), "example.com/v1"),
         (
@@ -117,7 +122,11 @@ fn the_definition_and_the_storage_version_count() {
         ),
         (
             with("v2", definition("v2", &["v2"]), storage(Some("example.com/v1"), "1")),
-            "apart: widgets.example.com is defined to be stored in example.com/v2, the servers write example.com/v1",
+            "following: widgets.example.com is defined to be stored in example.com/v2, the servers write example.com/v1",
+        ),
+        (
+            with("v2 v1", definition("v2", &["v1", "v2"]), None),
+            "following: the API server a writes widgets.example.com in example.com/v2, b in example.com/v1",
         ),
         (
             with("~", definition("v2", &["v2"]), None),
