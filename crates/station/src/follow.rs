@@ -43,6 +43,7 @@ impl Inner {
             board.replace(records, mirrors, prefix, revision);
             board.is_loaded = true;
         }
+        self.progress.send_replace(revision);
         self.measure_consensus();
         self.tick();
         Ok(revision)
@@ -62,9 +63,10 @@ impl Inner {
             let is_news = tokio::select! {
                 batch = next(&mut records) => match batch {
                     Ok(batch) => {
-                        let mut board = self.board.write();
-                        let before = board.applied;
-                        board.apply(batch.events, batch.revision) || board.applied != before
+                        let is_news = self.board.write().apply(batch.events, batch.revision);
+                        // Comes with every write of anybody: wakes only those who wait for it.
+                        self.progress.send_replace(batch.revision);
+                        is_news
                     }
                     Err(error) => return error,
                 },
