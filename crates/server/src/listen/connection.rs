@@ -168,11 +168,7 @@ async fn answer<H: Handler>(
     let (shared, peer) = (Arc::clone(&one.shared), Arc::clone(&one.peer));
     let handled = async move { shared.handler.handle(request, peer).await };
     let handled = AssertUnwindSafe(handled).catch_unwind();
-    let outcome = if only_reads {
-        handled.await
-    } else {
-        ToItsEnd { shared: Arc::clone(&one.shared), request: Some(Box::pin(handled)) }.await
-    };
+    let outcome = if only_reads { handled.await } else { to_its_end(&one.shared, handled).await };
     let mut response = match outcome {
         Ok(response) => response,
         Err(_panic) => {
@@ -203,47 +199,24 @@ async fn answer<H: Handler>(
     Ok(response)
 }
 
-/// A request that may change something. It runs inside its connection, where nobody has to be woken for it. If it is
-/// dropped before its end because the client hung up, it goes on as a task of its own: it is carried out, recorded and
-/// counted all the same, and draining waits for it.
-struct ToItsEnd<H: Handler, T: Send + 'static> {
-    shared: Arc<Shared<H>>,
-    /// Nothing once it has ended.
-    request: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-}
-
-impl<H: Handler, T: Send + 'static> Future for ToItsEnd<H, T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        if self.shared.cut.is_cancelled() {
-            // The server ends before the request did, and its connections with it.
-            return Poll::Pending;
+/// Runs a request that may change something as a task of its own: it is carried out, recorded and counted to its end even
+/// if the client hangs up meanwhile. Draining waits for it.
+async fn to_its_end<H, T: Send + 'static>(
+    shared: &Shared<H>,
+    request: impl Future<Output = std::thread::Result<T>> + Send + 'static,
+) -> std::thread::Result<T> {
+    let cut = shared.cut.clone();
+    let task = shared.tasks.spawn(async move {
+        tokio::select! {
+            biased;
+            () = cut.cancelled() => None,
+            outcome = request => Some(outcome),
         }
-        let Some(request) = &mut self.request else { return Poll::Pending };
-        let polled = request.as_mut().poll(cx);
-        if polled.is_ready() {
-            self.request = None;
-        }
-        polled
-    }
-}
-
-impl<H: Handler, T: Send + 'static> Drop for ToItsEnd<H, T> {
-    fn drop(&mut self) {
-        let Some(request) = self.request.take() else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let cut = self.shared.cut.clone();
-        let rest = async move {
-            tokio::select! {
-                biased;
-                () = cut.cancelled() => {}
-                _ = request => {}
-            }
-        };
-        // The connection, or the stream, is a task that draining waits for until it has been dropped, so this one comes in
-        // time to be waited for, too.
-        self.shared.tasks.spawn_on(rest, &runtime);
+    });
+    match task.await {
+        Ok(Some(outcome)) => outcome,
+        // The server ends before the request did, and its connections with it.
+        Ok(None) | Err(_) => std::future::pending().await,
     }
 }
 
