@@ -43,7 +43,6 @@ impl Inner {
             board.replace(records, mirrors, prefix, revision);
             board.is_loaded = true;
         }
-        self.progress.send_replace(revision);
         self.measure_consensus();
         self.tick();
         Ok(revision)
@@ -63,10 +62,9 @@ impl Inner {
             let is_news = tokio::select! {
                 batch = next(&mut records) => match batch {
                     Ok(batch) => {
-                        let is_news = self.board.write().apply(batch.events, batch.revision);
-                        // Comes with every write of anybody: wakes only those who wait for it.
-                        self.progress.send_replace(batch.revision);
-                        is_news
+                        let mut board = self.board.write();
+                        let before = board.applied;
+                        board.apply(batch.events, batch.revision) || board.applied != before
                     }
                     Err(error) => return error,
                 },

@@ -59,8 +59,6 @@ pub(crate) struct Inner {
     pub(crate) board: RwLock<Board>,
     /// Changes with everything that could be decided anew.
     pub(crate) ticks: watch::Sender<u64>,
-    /// Up to which revision the watch of the records has brought everything, whether there was anything or not.
-    pub(crate) progress: watch::Sender<Revision>,
     pub(crate) life: watch::Sender<Life>,
     pub(crate) orders: watch::Sender<Order>,
     /// Why resources could not be reported the last time.
@@ -97,7 +95,6 @@ impl Station {
             store,
             clock,
             ticks: watch::Sender::new(0),
-            progress: watch::Sender::new(Revision::ZERO),
             life: watch::Sender::new(Life::Joining),
             orders: watch::Sender::new(Order::Stay),
             errors: Mutex::default(),
@@ -478,10 +475,10 @@ impl Inner {
 
     /// Waits until the watch has brought everything up to `revision`.
     pub(crate) async fn reach(&self, revision: Revision, within: Duration) -> Result<(), String> {
-        let mut progress = self.progress.subscribe();
+        let mut ticks = self.ticks.subscribe();
         let reached = async {
             while self.board.read().applied < revision {
-                if progress.changed().await.is_err() {
+                if ticks.changed().await.is_err() {
                     return;
                 }
             }
